@@ -47,7 +47,8 @@ fn a_new_task_leaves_a_vcpu_from_which_time_was_stolen() {
         assert_eq!(desk.fork(1, place.0) != place, counts, "{stolen_ns} ns a moment ago");
     }
 
-    // Nor does a task stay where others are stopped: the host takes from another vCPU what it gives to one.
+    // A task does not stay on a vCPU while the host stops others: the host takes from one vCPU what it gives
+    // to another.
     let (mut desk, stopped) = guest_with_stolen_time(2_000_000);
     let place = desk.run_on(1, stopped.0);
     assert_ne!(place, stopped);

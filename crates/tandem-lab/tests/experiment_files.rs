@@ -1,4 +1,4 @@
-//! Experiment files: what they become, and what is said about mistakes.
+//! Experiment files: the resulting experiments, and the errors about mistakes.
 
 use std::fs;
 use std::path::Path;
@@ -126,7 +126,7 @@ fn a_sweep_over_several_parameters_runs_every_combination() {
     };
     let cases =
         experiment("sweep = { vcpus = [4, 16], overcommit_pct = [100, 150, 200] }").map(|read| read.cases);
-    // 1.5 VMs with 16 vCPUs each cannot be.
+    // 1.5 VMs with 16 vCPUs each are impossible.
     let error = cases.map(|_| ()).unwrap_err();
     let says =
         "s.toml:11: no number of VMs with 16 vCPUs each comes to 150% of the 16 pCPUs (with variant `plain`)";
@@ -325,7 +325,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
     }
 }
 
-/// What is said about a table that is put at line 31 of the experiment, before its target.
+/// The error about a table at line 31 of the experiment, before its target.
 fn said_of(table: &str, line: &str, instead: &str) -> String {
     assert!(table.contains(line), "{line}");
     let table = table.replacen(line, instead, 1);
@@ -333,7 +333,7 @@ fn said_of(table: &str, line: &str, instead: &str) -> String {
     read.map(|_| String::new()).unwrap_or_else(|error| error)
 }
 
-/// What can be wrong with the cells that an order or a heat map names, in lines 33 to 35.
+/// Mistakes in the cells that an order or a heat map names, in lines 33 to 35.
 const SERIES_MISTAKES: [(&str, &str, &str); 4] = [
     (
         "throughput",
@@ -349,8 +349,8 @@ const SERIES_MISTAKES: [(&str, &str, &str); 4] = [
     ("\"vms\"", "\"vm\"", "experiment.toml:35: these cells have no key `vm`; their keys: `benchmark`, `vms`"),
 ];
 
-/// Checks what is said about each of these changes of the table, and about those that any series may have; nothing if the
-/// text is empty.
+/// Checks the error about each of these changes of the table, and about those that any series may have; an
+/// empty text means no error.
 fn check_said(table: &str, own: &[(&str, &str, &str)]) {
     for (line, instead, says) in SERIES_MISTAKES.iter().chain(own) {
         let said = said_of(table, line, instead);

@@ -1,4 +1,5 @@
-//! The experiments of the project in their quick form: what they publish is compared, what they claim is so.
+//! The experiments of the project in their quick form: every published number is compared, and the claims
+//! hold.
 
 use serde_json::Value;
 use std::num::NonZeroUsize;
@@ -10,9 +11,9 @@ use tandem_lab::results::{Cell, ExperimentResults, Key, Role};
 use tandem_lab::runner::{RunOptions, run};
 use tandem_lab::statistics::median;
 
-/// How far the simulated value of a calibrated cell may be from the published one, in percent. Where a cell has a constant
-/// to itself it is within 2% in the full form; the slow-down by a hyper-thread is one for three hosts, which differ by 6%,
-/// and the quick form has few and short runs.
+/// How far the simulated value of a calibrated cell may be from the published one, in percent. A cell with a
+/// constant of its own is within 2% in the full form; three hosts, which differ by 6%, share one slow-down by
+/// a hyper-thread, and the quick form has few and short runs.
 const CALIBRATED_WITHIN_PCT: f64 = 8.0;
 
 /// Fields of a cell in JSON.
@@ -35,12 +36,13 @@ fn folder() -> ExperimentFolder {
     ExperimentFolder::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")).unwrap()
 }
 
-/// Runs the quick form of an experiment, and checks what must hold for every one.
+/// Runs the quick form of an experiment, and checks the properties of every experiment.
 fn checked(name: &str) -> ExperimentResults {
     checked_within(name, Some(CALIBRATED_WITHIN_PCT))
 }
 
-/// The same for one whose calibrated cells come out so far from the published values, in percent; `None` if it has none.
+/// The same, with the allowed distance of calibrated cells from the published values, in percent; `None` if
+/// it has no calibrated cells.
 fn checked_within(name: &str, calibrated_within_pct: Option<f64>) -> ExperimentResults {
     let experiment = Experiment::read(&folder().path_of(name).unwrap()).unwrap().quick();
     let results = run_with_jobs(&experiment, 2);
@@ -74,7 +76,7 @@ fn check_json(json: &str, cells: usize) {
     }
 }
 
-/// Every row of the published table stands in a cell, and in one only.
+/// Every row of the published table is in exactly one cell.
 fn check_published(experiment: &Experiment, cells: &[Cell]) {
     for row in experiment.published.rows() {
         let matches: Vec<&Cell> = cells
@@ -87,7 +89,8 @@ fn check_published(experiment: &Experiment, cells: &[Cell]) {
     }
 }
 
-/// Only baselines are calibrated, and they come out as published; none if there is no such percentage.
+/// Only baselines are calibrated, and they are close to the published values; without a percentage, there are
+/// none.
 fn check_roles(cells: &[Cell], within_pct: Option<f64>) {
     assert_eq!(cells.iter().any(|cell| cell.role == Role::Calibrated), within_pct.is_some());
     let within_pct = within_pct.unwrap_or_default();
@@ -99,7 +102,7 @@ fn check_roles(cells: &[Cell], within_pct: Option<f64>) {
     }
 }
 
-/// The verdict says what the cells say.
+/// The verdict agrees with the cells.
 fn check_verdict(experiment: &Experiment, results: &ExperimentResults) {
     let predicted: Vec<(f64, f64, f64)> = results
         .cells
@@ -122,8 +125,8 @@ fn check_verdict(experiment: &Experiment, results: &ExperimentResults) {
     assert_eq!(verdict.targets[0].1, verdict.sign_right as f64 >= wanted, "{}", verdict.targets[0].0);
 }
 
-/// In all cells of the metric that both have, and that are meant, Tandem's scheduler does at most so many points worse than the
-/// experiment's own mechanism.
+/// In all selected cells of the metric that both have, Tandem's scheduler is at most this many points worse
+/// than the experiment's own mechanism.
 fn check_tandem(
     results: &ExperimentResults,
     metric: &str,
@@ -198,7 +201,7 @@ fn numa_affinity() {
     let results = checked("numa-affinity");
     check_tandem(&results, "throughput", "numa", 0.5, |_| true);
     check_tandem(&results, "latency", "numa", 0.5, |_| true);
-    // Nothing changes here, so an agent that chooses as placement does has nothing to do.
+    // Nothing changes here, so an agent that chooses like placement has nothing to do.
     let of = |variant: &str| -> Vec<f64> {
         results.cells.iter().filter(|cell| cell.variant == variant).map(|cell| cell.simulated).collect()
     };
@@ -209,7 +212,7 @@ fn numa_affinity() {
         Vec::from_iter(pairs)
     );
     let verdict = results.verdict;
-    // What the model has come to; a change that makes it worse must be a better model for another reason.
+    // The state of the model; a change that makes it worse must be a better model for another reason.
     assert!(verdict.sign_right >= 15 && verdict.beyond_noise == 18, "{verdict:?}");
     assert!(verdict.median_abs_error_pct.unwrap() <= 4.0, "{verdict:?}");
 }
@@ -238,8 +241,8 @@ fn flat_domain() {
     check_tandem(&results, "index", "flat", 2.5, |cell| {
         cell.cell["parallelism"] == Key::Number(1) && !cell.cell.contains_key("setting")
     });
-    // What the model has come to with one replication, which leaves the sign of small effects to chance; a change that
-    // makes it worse must be a better model for another reason.
+    // The state of the model with one replication, which leaves the sign of small effects to chance; a change
+    // that makes it worse must be a better model for another reason.
     let verdict = results.verdict;
     assert!(verdict.sign_right * 100 >= verdict.beyond_noise * 55, "{verdict:?}");
     assert!(verdict.median_abs_error_pct.unwrap() <= 3.0, "{verdict:?}");
@@ -296,7 +299,8 @@ fn directed_yield() {
         cell.cell.get("case") == Some(&large)
     });
 
-    // The map: what the handler of 2012 gets done falls with the size of the VMs, at each overcommitment.
+    // The map: the throughput with the handler of 2012 falls with the size of the VMs, at each
+    // overcommitment.
     for overcommit in ["1x", "2x", "3x", "4x"] {
         let throughput: Vec<f64> = [8, 16, 32, 64]
             .map(|vcpus| {

@@ -1,4 +1,4 @@
-//! Machine files: what they say, what is refused and how, and that writing and reading agree.
+//! Machine files: their contents, the errors about mistakes, and that writing and reading agree.
 
 use proptest::prelude::*;
 use std::path::Path;

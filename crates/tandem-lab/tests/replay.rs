@@ -1,5 +1,5 @@
-//! The credit model against the real Xen: what the guests asked for in recorded traces is asked of the model, and
-//! what it decides is held to what Xen decided (see `xen/README.md`).
+//! The credit model against the real Xen: the model gets the demand of the guests in recorded traces, and its
+//! decisions are compared with Xen's (see `xen/README.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,10 +23,10 @@ const DOM0: u32 = 0;
 const A: u32 = 1;
 const B: u32 = 2;
 
-/// When Xen was told to set A free, in `credit.soft.n0`.
+/// Time at which A's hard affinity was removed, in `credit.soft.n0`, ns.
 const SET_FREE_NS: u64 = 1_063_600_000;
 
-/// Counts and times that depend on what is not recorded are held to this share of Xen's.
+/// Allowed relative difference from Xen of counts and times that depend on unrecorded state.
 const LOOSE: f64 = 0.05;
 
 fn cpus(range: RangeInclusive<u32>) -> CpuMask {
@@ -41,7 +41,7 @@ fn preferring(hard: RangeInclusive<u32>, soft: RangeInclusive<u32>) -> Affinity 
     Affinity { soft: Some(cpus(soft).into()), ..on(hard) }
 }
 
-/// What happened in the model, and what had happened in Xen.
+/// The events in the model, and those in Xen.
 struct Replay {
     metrics: RunMetrics,
     events: Vec<Event>,
@@ -49,7 +49,7 @@ struct Replay {
     xen: Summary,
 }
 
-/// Replays a trace. `affinity` tells that of a vCPU, `later` that of A's vCPUs once it is set free.
+/// Replays a trace. `affinity` gives the affinity of a vCPU, `later` that of A's vCPUs after the change.
 fn replay(
     trace: &str,
     ratelimit_ns: u64,
@@ -99,7 +99,7 @@ impl Replay {
         (0..self.vcpus.len()).filter(|&at| self.vcpus[at].domain == domain).map(TaskId::from).collect()
     }
 
-    /// Every stretch of a task on a pCPU: where, from when, to when, and why it ended.
+    /// Every stretch of a task on a pCPU: the pCPU, start, end, and why it ended.
     fn runs(&self, task: TaskId) -> Vec<(CpuId, u64, u64, EventKind)> {
         let mut runs = Vec::new();
         let mut start = None;
@@ -194,7 +194,7 @@ fn with_a_rate_limit_of_a_millisecond() {
     }
 }
 
-/// A's two vCPUs are set free from node 1 and told to prefer two pCPUs of node 0: both go there and stay.
+/// A's two vCPUs are no longer bound to node 1, and prefer two pCPUs of node 0: both go there and stay.
 #[test]
 fn soft_affinity_moves_running_vcpus() {
     let pinned = |key: VcpuKey| match key.domain {

@@ -52,7 +52,7 @@ fn both_files_of_a_trace_tell_the_same() {
     }
 }
 
-/// What was counted with Xen's own `xenalyze` when the traces were recorded.
+/// The figures of Xen's own `xenalyze` from when the traces were recorded.
 #[test]
 fn figures_are_those_of_xenalyze() {
     let unlimited = summary("credit.r0");

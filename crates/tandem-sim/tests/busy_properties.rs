@@ -1,4 +1,4 @@
-//! What holds with costs off and nothing but the vCPUs' own programs to hold them back.
+//! Properties with costs off, where only the vCPUs' own programs limit them.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn pin_to_nodes(scenario: &mut Scenario) {
     confine(scenario, |vm| machine.node_cpus(NodeId::from(vm % machine.node_count())).clone());
 }
 
-/// How long a task ran and how long it then slept, round by round.
+/// Run time and following sleep of a task, round by round.
 fn rounds(life: &Life) -> Vec<(u64, u64)> {
     let mut rounds = Vec::new();
     let mut ran_ns = 0;
@@ -54,7 +54,7 @@ fn rounds(life: &Life) -> Vec<(u64, u64)> {
     rounds
 }
 
-/// Adds a VM that has pCPU 0 for itself and does nothing but take the requests of an open source.
+/// Adds a VM that has pCPU 0 for itself and only takes the requests of an open source.
 fn add_listener(scenario: &mut Scenario) {
     let cpus = scenario.machine.cpu_count();
     let (first, others) = (CpuMask::first(1), CpuMask::from_cpus(cpus, (1..cpus).map(CpuId::from)));
@@ -69,8 +69,8 @@ fn add_listener(scenario: &mut Scenario) {
 proptest! {
     #![proptest_config(some_cases())]
 
-    /// Work conservation: no pCPU idles while a vCPU that may run there waits longer than one tick, as long as no
-    /// two things happen at the same instant. Affinities are equal or apart.
+    /// Work conservation: no pCPU idles while a vCPU that may run there waits longer than one tick, as long
+    /// as no two events happen at the same instant. Affinities are equal or disjoint.
     #[test]
     fn work_is_conserved(mut scenario in busy_scenario(uneven_span), pinned: bool, seed: u64) {
         set_credit(&mut scenario, |settings| settings.era = Era::Xen4_9);
@@ -82,16 +82,16 @@ proptest! {
         prop_assert!(longest_ns <= tick_ns, "{longest_ns} ns, with a tick of {tick_ns} ns");
     }
 
-    /// Work conservation in all eras, and if things happen at the same instant: within a timeslice for each other
-    /// vCPU, at the very most.
+    /// Work conservation in all eras, also when events happen at the same instant: within at most a timeslice
+    /// for each other vCPU.
     ///
-    /// The real algorithm does not do better. It tickles one pCPU for all vCPUs that wake on it at once, so that all
-    /// but the first wait there beside idle pCPUs; before 4.9 a tickled pCPU also counted as idle until it ran
-    /// something, so that several vCPUs could be moved to it at one tick. It takes a tick to put the vCPU that runs
-    /// there on the list of active ones, and another to find it a better pCPU; an accounting between the two may
-    /// take it off the list again: three ticks, until the next one has the pCPU. If the vCPU that runs there may not
-    /// leave, or something waits because another one preempted it or it yielded, Xen tells nobody: that is why
-    /// affinities are equal or apart here, too.
+    /// The real algorithm does not do better. It tickles one pCPU for all vCPUs that wake on it at once, so
+    /// that all but the first wait there beside idle pCPUs; before 4.9 a tickled pCPU also counted as idle
+    /// until it ran something, so that several vCPUs could be moved to it at one tick. It takes a tick to put
+    /// the vCPU that runs there on the list of active ones, and another to find it a better pCPU; an
+    /// accounting between the two may take it off the list again: three ticks, until the next one has the
+    /// pCPU. If the vCPU that runs there may not leave, or a vCPU waits because another one preempted it or
+    /// it yielded, Xen tickles no pCPU: this is why affinities are equal or disjoint here as well.
     #[test]
     fn work_is_conserved_after_coincidences(
         mut scenario in prop_oneof![busy_scenario(uneven_span), busy_scenario(round_span)],
@@ -107,8 +107,8 @@ proptest! {
         prop_assert!(longest_ns <= bound_ns, "{longest_ns} ns instead of at most {bound_ns} ns");
     }
 
-    /// No task is lost: with equal weights, everyone runs again after each other vCPU has had a timeslice, and
-    /// after the few that it takes to pay back credit.
+    /// No task is lost: with equal weights, each vCPU runs again after every other one has had a timeslice,
+    /// plus the few timeslices that it takes to pay back credit.
     #[test]
     fn nobody_starves(
         mut scenario in prop_oneof![busy_scenario(uneven_span), busy_scenario(round_span)],
@@ -123,8 +123,8 @@ proptest! {
         }
     }
 
-    /// Common random numbers: whatever the policy's settings, each task draws the same amounts of work and sleep,
-    /// and requests arrive at the same times.
+    /// Common random numbers: under all settings of the policy, each task draws the same amounts of work and
+    /// sleep, and requests arrive at the same times.
     #[test]
     fn settings_change_no_draw(mut scenario in busy_scenario(uneven_span), other in settings(), seed: u64) {
         if scenario.machine.cpu_count() == 1 {
@@ -144,7 +144,7 @@ proptest! {
         prop_assert_eq!(arrivals(&before[listener]), arrivals(&after[listener]));
     }
 
-    /// A seed decides all that is random, and nothing else.
+    /// The seed determines every random choice, and nothing else.
     #[test]
     fn seeds_matter_where_there_is_chance(
         random in busy_scenario(uneven_span),

@@ -1,4 +1,4 @@
-//! What tasks pay for cache lines that others wrote: messages, the queues of channels, and shared data.
+//! The cost for tasks of cache lines that others wrote: messages, the queues of channels, and shared data.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn plain(ops: Vec<Op>) -> Program {
     Program { ops, profiles: vec![] }
 }
 
-/// A scenario in which nothing costs anything but coherence.
+/// A scenario in which only coherence has a cost.
 fn only_coherence(machine: Arc<Machine>, length_ns: u64, vms: Vec<Workload>) -> Scenario {
     let costs = CostModels { coherence: Some(Coherence), ..CostModels::off() };
     Scenario { costs, ..textbook(machine, CreditSettings::default(), length_ns, vms) }
@@ -84,7 +84,7 @@ impl Observer for Exits {
     }
 }
 
-/// Runs a VM with a vCPU on CPU 0 and one on another; tells what was measured, and when each ended.
+/// Runs a VM with a vCPU on CPU 0 and one on another; returns the measurements, and when each ended.
 fn run_pair(cpu: CpuId, first: Vec<Op>, second: Vec<Op>) -> (RunMetrics, [u64; 2]) {
     let machine = two_packages();
     let vm = pinned("pair", &machine, vec![(CpuId(0), plain(first)), (cpu, plain(second))]);
@@ -171,7 +171,7 @@ fn guests_pay_for_where_their_vcpus_are() {
     }
 }
 
-/// A program that computes without end on data of that number, counting each 10 us of work.
+/// A program that computes without end on the data set of this number, and counts each 10 us of work.
 fn sharing(data: usize) -> Program {
     let shared = SharedData { data, lines_per_us: LINES_PER_US, write_share: WRITE_SHARE };
     let profile =
@@ -188,7 +188,7 @@ const PARALLELISM: f64 = 2.0;
 /// The vCPUs of a VM, each on a CPU and with the number of its data.
 type Sharers<'a> = &'a [(CpuId, usize)];
 
-/// What one of the vCPUs of each VM does, in parts of what it would do without waiting.
+/// Progress of one of the vCPUs of each VM, as a fraction of its progress without waiting.
 fn progress(vms: &[Sharers]) -> Vec<f64> {
     let machine = two_packages();
     let vms = vms.iter().enumerate().map(|(at, vcpus)| {
@@ -204,7 +204,7 @@ fn progress(vms: &[Sharers]) -> Vec<f64> {
     metrics.vms.iter().map(done).collect()
 }
 
-/// The same for a task that waits that long for each line, ns.
+/// The same for a task that waits for this long for each line, ns.
 fn progress_at(line_ns: f64) -> f64 {
     1.0 / (1.0 + LINES_PER_US / 1e3 * line_ns / PARALLELISM)
 }
@@ -230,7 +230,7 @@ fn shared_data_moves_between_caches_that_write_it() {
     }
 }
 
-/// Forgets all about lines.
+/// Removes all cache lines from the operations.
 fn without_lines(ops: &mut [Op]) {
     for op in ops {
         match op {
@@ -268,11 +268,11 @@ proptest! {
         prop_assert_eq!(with, run(&without_sharing(scenario), seed).unwrap());
     }
 
-    /// Who shares nothing pays nothing.
+    /// A task that shares nothing pays nothing.
     #[test]
     fn the_model_costs_nothing_where_nothing_is_shared(scenario in scenario_with_guests(), seed: u64) {
         let mut scenario = without_sharing(scenario);
-        // With nothing at all on, tasks start in another way: all at once.
+        // With all models off, tasks start differently: all at once.
         scenario.costs.smt = CostModels::all().smt;
         scenario.costs.coherence = Some(Coherence);
         let with = run(&scenario, seed).unwrap();

@@ -21,7 +21,7 @@ fn assert_near(actual: f64, expected: f64, tolerance: f64) {
     assert!((actual - expected).abs() <= tolerance, "{actual} instead of {expected} +- {tolerance}");
 }
 
-/// Every instant of every vCPU is in a task, in the guest kernel, idle, or stolen.
+/// Every instant of every vCPU is spent in a task, in the guest kernel, idle, or stolen.
 fn assert_time_is_conserved(metrics: &RunMetrics) {
     let host = &metrics.host;
     assert_eq!(host.busy_ns + host.idle_ns + host.overhead_ns, host.pcpus as u64 * metrics.length_ns);
@@ -89,8 +89,8 @@ fn tasks_spread_evenly_within_a_balance_interval() {
             }
             let counts: Vec<usize> = tasks_of.iter().map(BTreeSet::len).collect();
             if (era, domains) == (LinuxEra::V5_2, Domains::Topology) {
-                // The packages may differ by two tasks, which is within what it tolerates between nodes while tasks go
-                // back and forth within one. A task that has its CPU for itself does not start again.
+                // The packages may differ by two tasks, which balancing tolerates between nodes while tasks
+                // move back and forth within one. A task that has its CPU for itself does not start again.
                 let on = |cpus: &[BTreeSet<_>]| cpus.iter().flatten().collect::<BTreeSet<_>>().len();
                 let packages = [on(&tasks_of[..4]), on(&tasks_of[4..])];
                 assert!(packages.iter().all(|tasks| (6..=9).contains(tasks)), "{packages:?}: {counts:?}");
@@ -206,7 +206,8 @@ fn a_guest_does_not_preempt_who_holds_or_wants_a_spin_lock() {
         Op::Unlock { lock: 0 },
         Op::Count { counter: 0, amount: 1 },
     ]);
-    // Twice as many as CPUs: when a tick took the lock's holder off, or who is next, nobody would get on for a slice.
+    // Twice as many as CPUs: if a tick preempted the lock's holder, or the next waiter, no task would make
+    // progress for a slice.
     let many = guest(topology(1, 4, 1), linux(LinuxEra::V4_2, Domains::Flat), vec![("user", user)], 8);
     let metrics = run(&alone(many, SECOND), 1).unwrap();
     let taken = metrics.vms[0].counts["work"];

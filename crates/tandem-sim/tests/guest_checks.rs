@@ -1,4 +1,4 @@
-//! What is said about guests that do not fit together.
+//! Errors about guests whose parts do not fit together.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What holds for every scenario with guest kernels, whatever they run and whatever the host's policy is.
+//! Properties of every scenario with guest kernels, under any programs and any policy of the host.
 
 mod common;
 
@@ -33,8 +33,8 @@ proptest! {
         }
     }
 
-    /// Time never goes back, events of each kernel follow on each other, no CPU of any kernel has two tasks, and
-    /// nothing happens on a vCPU that has no pCPU.
+    /// Time never goes back, events of each kernel can follow each other, no CPU of any kernel has two tasks,
+    /// and nothing happens on a vCPU that has no pCPU.
     #[test]
     fn guests_live_by_the_rules(scenario in scenario_with_guests(), seed: u64) {
         let mut stacked = Stacked::new(&scenario);

@@ -1,4 +1,4 @@
-//! VMs that come and go, and homes that are chosen meanwhile.
+//! VMs that come and go, and homes that are chosen during the run.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn two_nodes() -> Arc<Machine> {
     Arc::new(MachineBuilder::symmetric(2, 2, 1).every_node(4 * GIB, 10_000_000_000).build().unwrap())
 }
 
-/// A look every 10 ms, and little patience.
+/// A scan every 10 ms, and short times before a move.
 const AGENT: Homes = Homes::Agent(HomeSettings {
     look_interval_ns: 10 * MS,
     looks_in_a_row: 3,
@@ -169,7 +169,7 @@ fn all_variants_see_the_same_vms_come_and_go() {
     assert_ne!(lives(Homes::Given, 2), of_given);
 }
 
-/// The nodes on which the vCPU of a VM ran that came when another one had been there, and had gone or not.
+/// The nodes on which the vCPU of a VM ran that came after another one, which had ended or not.
 fn node_of_the_next(homes: Homes, life: Option<Amount>) -> u32 {
     let first = placed("first", 1, 3, vec![compute(MS), sleep(900 * MS)]);
     let first = match life {
@@ -233,7 +233,7 @@ fn an_agent_leaves_isolated_cpus_out_of_homes() {
         let builder = MachineBuilder::symmetric(2, 2, 1).every_node(4 * GIB, 10_000_000_000);
         let machine = Arc::new(builder.isolated(isolated.to_vec()).build().unwrap());
         let busy = forever(vec![compute(MS), sleep(MS)]);
-        // Its memory draws it to node 1.
+        // Its memory attracts it to node 1.
         let mut far = vm("a", &machine, 2, busy);
         (far.memory_bytes, far.memory_shares) = (GIB, vec![0.0, 1.0]);
         vm_of(&mut far).home = HomeChoice::Chosen;

@@ -1,4 +1,4 @@
-//! Where memory lies, and how NUMA balancing brings it and its tasks together.
+//! The location of memory, and NUMA balancing, which brings it and its tasks together.
 
 mod common;
 
@@ -24,7 +24,8 @@ fn two_nodes() -> Arc<Machine> {
     Arc::new(MachineBuilder::symmetric(2, 2, 1).build().unwrap())
 }
 
-/// A VM of 64 MiB whose tasks compute without end, each on its CPUs, and go to memory ten times a microsecond.
+/// A VM of 64 MiB whose tasks compute without end, each on its CPUs, and access memory ten times a
+/// microsecond.
 fn database(name: &str, machine: &Machine, cpus: &[&[u32]], memory_shares: [f64; 2]) -> Workload {
     let profile = MemoryProfile { memory_lines_per_us: 10.0, parallelism: 4.0, ..MemoryProfile::default() };
     let ops = forever(vec![
@@ -176,7 +177,7 @@ fn faults_take_time_of_the_host() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Balancing neither makes nor loses time, and repeats.
+    /// Balancing neither creates nor loses time, and is repeatable.
     #[test]
     fn time_is_conserved(scenario in balanced_scenario(), seed: u64) {
         let metrics = run(&scenario, seed).unwrap();

@@ -1,4 +1,5 @@
-//! What a host does about vCPUs that spin: pause-loop exits, directed yields, and what the search for a target costs.
+//! The host's treatment of vCPUs that spin: pause-loop exits, directed yields, and the cost of the search for
+//! a target.
 
 mod common;
 
@@ -25,7 +26,7 @@ const LINUX: LinuxSettings = LinuxSettings {
     numa_balancing: false,
 };
 
-/// Computes outside a lock, and then holding it; counts.
+/// Computes without a lock, then with it; counts.
 fn locked(outside_ns: u64, inside_ns: u64) -> Vec<Op> {
     forever(vec![
         compute(outside_ns),
@@ -36,7 +37,7 @@ fn locked(outside_ns: u64, inside_ns: u64) -> Vec<Op> {
     ])
 }
 
-/// A VM with so many vCPUs, each of which has a task with that program.
+/// A VM with this many vCPUs, each of which has a task with this program.
 fn locking_vm(name: &str, host: &Machine, vcpus: u32, ops: Vec<Op>) -> Workload {
     let topology = MachineBuilder::symmetric(1, vcpus, 1).build().unwrap();
     let mut guest = guest(topology, LINUX, vec![("user", ops)], vcpus);
@@ -45,7 +46,7 @@ fn locking_vm(name: &str, host: &Machine, vcpus: u32, ops: Vec<Op>) -> Workload 
     Workload { has_past: true, ..guest_vm(name, host, guest) }
 }
 
-/// The VMs on a Linux host, everything at its cost.
+/// The VMs on a Linux host, with all costs on.
 fn on_linux(
     machine: Arc<Machine>,
     vms: Vec<Workload>,
@@ -74,14 +75,14 @@ fn work(metrics: &RunMetrics, vm: usize) -> f64 {
     metrics.vms[vm].counts["work"] as f64
 }
 
-/// A VM of four vCPUs that lock for short, on four pCPUs of which others use three, too.
+/// A VM of four vCPUs with short critical sections, on four pCPUs, three of which others use as well.
 fn shared_host(pause_loop: Option<PauseLoop>) -> RunMetrics {
     let host = cores(4);
     let vms = vec![locking_vm("locking", &host, 4, locked(20 * US, 2 * US)), vm("hogs", &host, 3, hog())];
     run(&on_linux(host, vms, pause_loop, 500 * MS), 1).unwrap()
 }
 
-/// A VM with a vCPU for each of the 80 pCPUs, of which one works and the others wait for it.
+/// A VM with a vCPU for each of the 80 pCPUs; one of them works, and the others wait for it.
 fn storm(pause_loop: Option<PauseLoop>) -> RunMetrics {
     let host = Arc::new(preset("westmere-ex-4s").unwrap());
     let vms = vec![locking_vm("storm", &host, 80, locked(US, 50 * US))];
@@ -264,7 +265,7 @@ fn other_processes_need_not_flush() {
 
 #[test]
 fn an_uncontended_lock_costs_what_it_costs() {
-    // One vCPU alone, which has nobody to wait for: whatever the host would do about it makes no difference.
+    // A single vCPU, which waits for no other: the host's treatment makes no difference.
     let alone = |pause_loop| {
         let host = cores(1);
         let vms = vec![locking_vm("alone", &host, 1, locked(20 * US, 2 * US))];

@@ -1,4 +1,5 @@
-//! Processes of the host: what they do not pay, what only they pay, and how groups of tasks hand over in bulk.
+//! Processes of the host: costs that they avoid, costs that only they have, and groups of tasks that pass
+//! tokens in bulk.
 
 mod common;
 
@@ -19,7 +20,7 @@ use tandem_sim::trace::{Event, EventKind};
 
 const SECOND: u64 = 1_000 * MS;
 
-/// Runs the scenario, in which no time may be lost, and keeps what happened.
+/// Runs the scenario, checks that no time is lost, and keeps the events.
 fn run(scenario: &Scenario) -> (RunMetrics, Vec<Event>) {
     let mut events = Vec::new();
     let metrics = run_observed(scenario, 1, &mut events).unwrap();
@@ -32,13 +33,13 @@ fn run(scenario: &Scenario) -> (RunMetrics, Vec<Event>) {
     (metrics, events)
 }
 
-/// When the events of a kind were that the task had, ns.
+/// Times of the task's events of a kind, ns.
 fn times_ns(events: &[Event], kind: EventKind, task: u32) -> Vec<u64> {
     let of_task = events.iter().filter(|event| event.kind == kind && event.task == TaskId(task));
     of_task.map(|event| event.at_ns).collect()
 }
 
-/// Tasks of a kind on that many cores, each with a program of its own; costs off.
+/// Tasks of a kind on this many cores, each with a program of its own; costs off.
 fn tasks(kind: Kind, pcpus: u32, programs: Vec<Vec<Op>>) -> Scenario {
     let machine = cores(pcpus);
     let mut set = set("set", &machine, kind, programs.len(), vec![]);
@@ -97,8 +98,8 @@ fn vcpus_pay_for_exits_and_processes_do_not() {
 const SWITCHES: ContextSwitch =
     ContextSwitch { decision_ns: US, switch_ns: 2 * US, peer_scan_ns: 0, address_space_ns: 5 * US };
 
-/// Sets of that many tasks, each of a kind, that give way to each other on one pCPU: what that costs, ns, and which
-/// tasks it switched to.
+/// Sets of this many tasks, each of a kind, that yield to each other on one pCPU: the cost, ns, and the tasks
+/// that it switched to.
 fn giving_way(kinds: &[Kind], size: usize) -> (u64, Vec<TaskId>) {
     let machine = cores(2);
     let vms = kinds.iter().enumerate().map(|(at, &kind)| {
@@ -195,7 +196,8 @@ fn processes_with_a_past_start_anywhere() {
     }
 }
 
-/// Three that wait for their answers, each 1 ms after the other, and one that answers all that it finds.
+/// Three tasks that wait for answers, each 1 ms after the other, and one that answers all requests that it
+/// finds.
 #[test]
 fn who_takes_all_tokens_answers_as_many() {
     let client = |at_ns| vec![Op::SleepUntil(at_ns), Op::Signal { channel: 0 }, Op::Wait { channel: 1 }];
@@ -213,7 +215,7 @@ fn who_takes_all_tokens_answers_as_many() {
 fn who_blocked_for_the_first_token_takes_those_that_came_before_it_ran() {
     let message = Op::Send { channel: 0, capacity: 16, resume_at: None, message_lines: 2, queue_lines: 1 };
     for token in [Op::Signal { channel: 0 }, send(0, 16), message] {
-        // On one pCPU, whoever waits runs once the others have gone.
+        // On one pCPU, the task that waits runs after the others have ended.
         let taker =
             vec![Op::WaitAll { channel: 0 }, Op::SignalAll { channel: 1 }, Op::SignalAll { channel: 1 }];
         let giver = vec![sleep(MS), times(3, vec![token.clone()]), sleep(MS)];
@@ -257,7 +259,7 @@ fn senders_wake_up_together_or_one_by_one() {
     assert_eq!(woken_together(Some(1)), 3);
 }
 
-/// Tokens that are answered once cannot breed.
+/// A token that is answered once does not multiply.
 #[test]
 fn answering_twice_does_not_multiply_tokens() {
     let all = Op::SignalAll { channel: 0 };

@@ -1,6 +1,6 @@
-//! What holds for every scenario, whatever it is.
+//! Properties of every scenario.
 //!
-//! `PROPTEST_CASES` sets how long to look: by default each property sees 64 scenarios.
+//! `PROPTEST_CASES` sets the length of the search: by default it tries each property with 64 scenarios.
 
 mod common;
 
@@ -47,14 +47,14 @@ proptest! {
         }
     }
 
-    /// Time never goes back, events follow on each other, and no CPU has two tasks.
+    /// Time never goes back, events can follow each other, and no CPU has two tasks.
     #[test]
     fn tasks_live_by_the_rules(scenario in scenario(), seed: u64) {
         follow(&scenario, seed)?;
     }
 
-    /// A task starts only where it may run. After a change of its affinity it is gone at once with costs off, else
-    /// after an IPI and what the host is doing there.
+    /// A task starts only where it may run. After a change of its affinity it leaves at once with costs off,
+    /// else after an IPI and the host's present work there.
     #[test]
     fn hard_affinity_is_kept(scenario in scenario(), seed: u64) {
         let run = follow(&scenario, seed)?;
@@ -75,7 +75,7 @@ proptest! {
         }
     }
 
-    /// What was measured of each vCPU is what its events tell; the host's own code takes from the time to run.
+    /// The measurements of each vCPU agree with its events; the host's own code reduces the run time.
     #[test]
     fn measurements_agree_with_events(scenario in scenario(), seed: u64) {
         let run = follow(&scenario, seed)?;
@@ -108,7 +108,7 @@ proptest! {
         prop_assert_eq!(on_two_threads, alone);
     }
 
-    /// Whether someone follows a run or not makes no difference to it.
+    /// An observer makes no difference to a run.
     #[test]
     fn observing_changes_nothing(scenario in scenario(), seed: u64) {
         prop_assert_eq!(follow(&scenario, seed)?.metrics, run(&scenario, seed).unwrap());

@@ -1,4 +1,4 @@
-//! With all costs off, the schedule is the one that a textbook would draw.
+//! With all costs off, the schedule is that of a textbook.
 
 mod common;
 
@@ -84,7 +84,7 @@ fn a_sleeper_is_boosted_over_hogs() {
     let vms = vec![vm("sleeper", &machine, 1, sleeper), vm("hog", &machine, 1, hog())];
     let policy = CreditSettings { ratelimit_ns: 0, ..CreditSettings::default() };
     let mut scenario = textbook(machine, policy, SECOND, vms);
-    scenario.warmup_ns = SECOND; // at the start the hog is boosted, too
+    scenario.warmup_ns = SECOND; // at the start, the hog is boosted as well
     let metrics = run(&scenario, 1).unwrap();
     assert_eq!(metrics.vms[0].counts["work"], 100);
     assert_eq!(metrics.vms[0].vcpus[0].wait_ns, 0, "it never waits for the hog");
@@ -131,14 +131,14 @@ fn the_rate_controller_takes_over_above_its_threshold_only() {
     );
 }
 
-/// Two VMs pinned to two pCPUs share them evenly whatever their weights if the pool has more, because credits
-/// for all of the pool's pCPUs are handed out: as seen on Xen 4.17, and so is that weights hold in a pool of two.
+/// Two VMs pinned to two pCPUs share them evenly with any weights if the pool has more pCPUs, because credits
+/// are handed out for all of them. In a pool of two, weights hold. Both were observed on Xen 4.17.
 #[test]
 fn pinning_beats_weights() {
     let share_of_light = |pcpus: u32, heavy_weight: u32| {
         let machine = cores(pcpus);
         let mask = CpuMask::from_cpus(pcpus as usize, [0, 1].map(CpuId));
-        // They start apart, so that slices do not run in step with the accounting.
+        // They start at different times, so that slices are not in step with the accounting.
         let late = |start_ms: u64| [vec![sleep(start_ms * MS)], hog()].concat();
         let mut vms = [("light", 1), ("heavy", 13)]
             .map(|(name, start_ms)| with_affinity(vm(name, &machine, 2, late(start_ms)), mask.clone(), None));

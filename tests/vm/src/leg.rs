@@ -28,8 +28,8 @@ pub struct Leg {
     pub kernel_parameters: &'static str,
     /// Modules of the kernel to load, in this order; one that is not there counts as built in.
     pub modules: &'static [&'static str],
-    /// CPU time of QEMU that it took at most, whatever else the machine did, s; the churn for as long as it
-    /// is asked to go on not counted. Ten times that is its limit.
+    /// Most CPU time that QEMU took so far under any load of the machine, s, without the requested time of
+    /// the churn. Ten times that is its limit.
     pub cpu_s: u64,
     /// What runs, in this order.
     pub scenarios: &'static [Scenario],
@@ -92,7 +92,7 @@ pub struct Scenario {
     pub name: &'static str,
     /// Tries it.
     pub run: fn(&Guest) -> anyhow::Result<()>,
-    /// Whether `--short` leaves it out: it takes long, and others would notice most of what it would.
+    /// Whether `--short` leaves it out: it takes long, and others would notice most of its failures.
     pub is_long: bool,
 }
 

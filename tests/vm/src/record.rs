@@ -1,9 +1,11 @@
-//! What a program did under the scheduler, for a comparison with the simulator: one JSON object per program.
+//! The record of a program under the scheduler, for a comparison with the simulator: one JSON object per
+//! program.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the tasks of a program did, and the scheduler for them, from the start of the program for its length.
+/// The activity of a program's tasks, and of the scheduler for them, from the start of the program for its
+/// length.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Record {
     /// The program: the name of its scenario file.
@@ -18,8 +20,7 @@ pub struct Record {
     pub tasks: Vec<Task>,
     /// By how much each counter of the scheduler rose meanwhile; all tasks of the system count.
     pub counters: BTreeMap<String, u64>,
-    /// What all other tasks of the system did meanwhile, those that ran; the simulator's are the scenario's
-    /// alone.
+    /// The activity of all other tasks of the system that ran; the simulator has only the scenario's.
     pub others: Vec<Other>,
     /// How often a task of the program was woken and then the next on a CPU that had been idle.
     pub idle_wakes: u64,
@@ -45,7 +46,7 @@ pub struct Task {
     pub migrations: u64,
 }
 
-/// What a task did that is not the program's.
+/// The activity of a task that does not belong to the program.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Other {
     /// The kernel's name of it.

@@ -27,7 +27,7 @@ pub enum Event {
         /// From its start to its end, seconds.
         seconds: f64,
     },
-    /// What a program did in the scenario that runs.
+    /// The record of a program in the present scenario.
     Recorded(Record),
     /// The scenario that runs has ended.
     Finished {
@@ -50,7 +50,7 @@ pub struct Failure {
 }
 
 impl Event {
-    /// What a program did, if the event has that.
+    /// The record of a program, if the event has one.
     pub fn record(&self) -> Option<Record> {
         match self {
             Self::Recorded(record) => Some(record.clone()),

@@ -1,4 +1,4 @@
-//! What programs share: messages with cache lines, and shared data.
+//! Data that programs share: messages with cache lines, and shared data sets.
 
 use super::build;
 use tandem_lab::schema;

@@ -1,4 +1,4 @@
-//! What is said about files that have the former spelling of policies.
+//! Errors about files with the former spelling of policies.
 
 use super::build;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn the_present_table_is_shown_with_all_settings() {
             "`settings`, `era`",
             "guest = { object = \"a.o\", settings = { on = true }, kernel = \"6.12\" }",
         ),
-        // Beside a present spelling, too.
+        // Beside a present spelling as well.
         (
             "host = { linux = { version = \"5.2\" } }\ntick_hz = 100",
             12,
@@ -76,7 +76,7 @@ fn the_present_table_is_shown_with_all_settings() {
         let belong = if keys.contains(',') { "belong" } else { "belongs" };
         let expected = format!("dir/s.toml:{line}: {keys} {belong} in the scheduler's table: write {now}");
         assert_eq!(error(lines), expected, "{lines}");
-        // What it says to write is read, but for values that it leaves out and objects that are not there.
+        // The suggested spelling is valid, except for omitted values and objects that do not exist.
         if !now.contains("...") && !now.contains("a.o") {
             build(&scenario(now)).expect(now);
         }

@@ -182,7 +182,7 @@ fn scheduling_costs_a_host_what_it_costs_its_scheduler() {
 
 #[test]
 fn a_guest_is_told_a_topology() {
-    // Lines of the guest, the vCPUs, and what comes out: packages, nodes, caches, cores.
+    // Lines of the guest, the vCPUs, and the result: packages, nodes, caches, cores.
     let cases = [
         ("", 16, (2, 1, 2, 8)),
         ("numa = true", 16, (2, 2, 2, 8)),
@@ -222,7 +222,7 @@ fn a_variant_changes_only_what_it_names() {
     assert_eq!(xen.policy, PolicySettings::Credit(Default::default()));
     assert_eq!(guest(&xen).policy, guest(&baseline).policy);
 
-    // What does not go together is found when the two tables meet.
+    // Settings that do not fit together are found when the two tables are combined.
     let numa =
         with("host = { linux = { version = \"3.6\", numa_balancing = true } }").unwrap_err().to_string();
     assert!(numa.starts_with("s.toml: `numa_balancing` is not modelled for version \"3.6\""), "{numa}");
@@ -230,7 +230,7 @@ fn a_variant_changes_only_what_it_names() {
 
 #[test]
 fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
-    // A part of the file, what takes its place, and what the error says.
+    // A part of the file, its replacement, and the text of the error.
     let cases = [
         // Policy.
         (

@@ -1,4 +1,4 @@
-//! Scenario files: what they become, and what is said about mistakes.
+//! Scenario files: the resulting scenarios, and the errors about mistakes.
 
 mod coherence;
 mod former;
@@ -243,7 +243,7 @@ programs = ["hog"]
 
 #[test]
 fn the_number_of_vms_can_follow_from_how_full_the_host_is() {
-    // vCPUs of a VM, percentage of 16 pCPUs, and how many VMs that are.
+    // vCPUs of a VM, percentage of 16 pCPUs, and the resulting number of VMs.
     for (vcpus, overcommit_pct, vms) in [(16, 100, 1), (4, 100, 4), (4, 150, 6), (8, 400, 8), (1, 25, 4)] {
         let text = PLACED
             .replace("count = 3", &format!("overcommit_pct = {overcommit_pct}"))

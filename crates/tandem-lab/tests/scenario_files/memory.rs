@@ -3,7 +3,8 @@
 use super::build;
 use tandem_sim::scenario::{PolicySettings, Scenario};
 
-/// A set of processes, before and after which others may stand; the machine has two nodes with 24 GB between them.
+/// A set of processes, before and after which there may be others; the machine has two nodes with 24 GB
+/// between them.
 fn with_tables(tables: &str) -> Result<Scenario, String> {
     build(&format!(
         "length = \"1s\"\nmachine = \"xeon-e5620-2s\"\n[policy]\nhost = \"linux\"\n[programs.hog]\nops = [{{ compute = \"1ms\" }}]\n{tables}"

@@ -1,10 +1,10 @@
-//! What is said about mistakes in scenario files.
+//! Errors about mistakes in scenario files.
 
 use super::{FULL, PLACED, build};
 
 #[test]
 fn mistakes_name_the_file_the_line_and_what_is_allowed() {
-    // A line of the full file, what takes its place, and what the error says.
+    // A line of the full file, its replacement, and the text of the error.
     let cases = [
         // Form.
         (
@@ -107,7 +107,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "dir/s.toml:11: unknown variant `best`, expected one of `none`, `pin`, `prefer`",
         ),
         ("smt = true", "smp = true", "dir/s.toml:21: unknown field `smp`, expected one of `all`"),
-        // What the file refers to.
+        // References of the file.
         (
             "machine = \"xeon-e5620-2s\"",
             "machine = \"pc\"",
@@ -267,9 +267,9 @@ fn no_more_happens_in_a_run_than_it_can_bear() {
         )
     };
     refused(&intrude("1us"), 4_000_000);
-    // Not one by one, but together.
+    // Not each alone, but all together.
     refused(&intrude("5us").repeat(2), 1_600_000);
-    // The host of this one is told of no events, which is what is wrong otherwise.
+    // This host gets no events, which would otherwise be the mistake.
     let error = with(&intrude("4us")).map(drop).unwrap_err();
     assert!(!error.contains("things happen"), "{error}");
 }

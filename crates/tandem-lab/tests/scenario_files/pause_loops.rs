@@ -1,4 +1,4 @@
-//! What a host does about vCPUs that spin, and how its spin locks work.
+//! The host's treatment of vCPUs that spin, and its spin locks.
 
 use super::build;
 use std::path::Path;
@@ -105,7 +105,7 @@ fn a_variant_changes_only_what_it_names_of_a_pause_loop() {
                 ..scenario
             }),
         ),
-        // What the scenario does not say follows the variant's version.
+        // Settings that the scenario omits follow the variant's version.
         (
             "host = { linux = { version = \"6.12\" } }",
             Some(PauseLoop {
@@ -114,7 +114,7 @@ fn a_variant_changes_only_what_it_names_of_a_pause_loop() {
                 ..PauseLoop::V6_12
             }),
         ),
-        // Settings of one host are none of another's.
+        // Settings of one host do not exist for another.
         ("host = \"xen-credit\"", None),
         ("host = \"xen-credit\"\npause_loop = {}", Some(PauseLoop::XEN)),
     ] {
@@ -130,7 +130,7 @@ fn a_variant_changes_only_what_it_names_of_a_pause_loop() {
         Some(PauseLoop::V6_12)
     );
 
-    // What does not go together is found when the two tables meet.
+    // Settings that do not fit together are found when the two tables are combined.
     assert_eq!(
         varied(base, "pause_loop = { window_cycles = 49 }").unwrap_err(),
         "s.toml: `window_cycles` is 49, less than `gap_cycles`, 50"
@@ -174,7 +174,7 @@ fn spin_locks_are_those_of_the_version_unless_the_file_says_more() {
 
 #[test]
 fn mistakes_about_pause_loops_name_the_line_and_what_is_allowed() {
-    // Lines of the policy after that of the host, from line 12 on, and what the error says.
+    // Lines of the policy after that of the host, from line 12 on, and the text of the error.
     let linux = [
         ("pause_loop = true", ":12: invalid type: boolean `true`, expected \"off\" or a table of settings"),
         ("pause_loop = \"on\"", ":12: invalid value: string \"on\", expected \"off\" or a table of settings"),

@@ -1,4 +1,4 @@
-//! Processes of the host: what they become, and what is said about mistakes.
+//! Processes of the host: the resulting scenario, and the errors about mistakes.
 
 use super::build;
 use std::path::Path;
@@ -215,7 +215,7 @@ fn processes_may_run_beside_vms() {
 
 #[test]
 fn mistakes_name_the_line() {
-    // A part of the file, what takes its place, and what the error says.
+    // A part of the file, its replacement, and the text of the error.
     let cases = [
         ("fds = 3, ", "fds = 0, ", ":37: `fds` is 0; allowed are 1 to 1000"),
         ("fds = 3, ", "fds = 1001, ", ":37: `fds` is 1001; allowed are 1 to 1000"),

@@ -1,4 +1,4 @@
-//! What a Linux host makes of soft affinities.
+//! Soft affinities under a Linux host.
 
 use super::build;
 use std::path::Path;

@@ -167,7 +167,7 @@ mod tests {
         let told = new.choices.iter().map(|it| (it.asked_cpus, it.cpus, it.free_bytes / GIB));
         assert_eq!(told.collect::<Vec<_>>(), [(4.0, 8, 6), (8.0, 8, 3)]);
         assert_eq!((new.shortage, new.choice_count), (None, 2));
-        let why = "node 1: it is asked for 4.0 of its 8 CPUs with this VM; 6.0 GiB are free there";
+        let why = "node 1: demand there is 4.0 of 8 CPUs with this VM; 6.0 GiB are free there";
         assert_eq!(new.reason.to_string(), why);
     }
 

@@ -7,7 +7,7 @@ use crate::placement::Shortage;
 use std::fmt::{self, Display, Formatter};
 
 /// Why a VM gets a home, or none. It displays as a sentence without its full stop:
-/// "node 1: 3.2 of 4 GiB of its memory is there; node 0 is asked for 9.1 of its 8 CPUs".
+/// "node 1: 3.2 of 4 GiB of its memory is there; demand on node 0 is 9.1 of 8 CPUs".
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reason {
     /// The operating system's numbers of the home's nodes; empty if it has no home.
@@ -20,7 +20,7 @@ pub struct Reason {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
     /// The configuration requests it.
-    Wished,
+    Requested,
     /// The configuration requests nodes that the VM may not use.
     RequestNotAllowed,
     /// The VM may not stay where it was, or cannot with its number of vCPUs.
@@ -73,7 +73,7 @@ impl Reason {
 
     /// The configuration requests these nodes.
     pub(super) fn requested(situation: &Situation<'_>, nodes: &[NodeId]) -> Self {
-        Self { nodes: os_numbers(situation, nodes), facts: vec![Fact::Wished] }
+        Self { nodes: os_numbers(situation, nodes), facts: vec![Fact::Requested] }
     }
 
     /// No home is possible.
@@ -93,7 +93,7 @@ impl Reason {
             HomeRequest::Nodes(requested)
                 if view.part.is_some() && nodes.iter().all(|node| requested.contains(node)) =>
             {
-                facts.push(Fact::Wished);
+                facts.push(Fact::Requested);
             }
             HomeRequest::Nodes(_) => facts.push(Fact::RequestNotAllowed),
             HomeRequest::Any | HomeRequest::Isolated | HomeRequest::Exempt => {}
@@ -168,7 +168,7 @@ impl Display for Reason {
 impl Display for Fact {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wished => write!(f, "the configuration says so"),
+            Self::Requested => write!(f, "the configuration says so"),
             Self::RequestNotAllowed => {
                 write!(f, "it may use none of the nodes that the configuration requests")
             }
@@ -184,11 +184,10 @@ impl Display for Fact {
                 write!(f, "{there:.1} of {all:.1} {} of its memory is there", unit.name)
             }
             Self::Asked { nodes, asked, cpus } if nodes.is_empty() => {
-                write!(f, "it is asked for {asked:.1} of its {cpus} CPUs with this VM")
+                write!(f, "demand there is {asked:.1} of {cpus} CPUs with this VM")
             }
             Self::Asked { nodes, asked, cpus } => {
-                let (is, its) = if nodes.len() == 1 { ("is", "its") } else { ("are", "their") };
-                write!(f, "{} {is} asked for {asked:.1} of {its} {cpus} CPUs", named(nodes))
+                write!(f, "demand on {} is {asked:.1} of {cpus} CPUs", named(nodes))
             }
             Self::Free(bytes) => {
                 let unit = Unit::of(*bytes);

@@ -92,7 +92,7 @@ fn measured_demand_counts_and_not_vcpus() {
     assert_eq!(homes(&decisions), [(2, vec![0])]);
     assert_eq!(
         decisions[0].reason.to_string(),
-        "node 0: it is asked for 4.1 of its 8 CPUs with this VM; 5.0 GiB are free there"
+        "node 0: demand there is 4.1 of 8 CPUs with this VM; 5.0 GiB are free there"
     );
 }
 
@@ -159,9 +159,11 @@ fn a_home_follows_moved_memory() {
     let decisions = follow(&mut planner, &machine, &mut vms, 2..100);
     assert_eq!(homes(&decisions), [(1, vec![1])]);
     let reason = decisions[0].reason.to_string();
-    assert!(reason.starts_with(
-        "node 1: 3.0 of 4.0 GiB of its memory is there; node 0 is asked for 4.0 of its 8 CPUs; "
-    ));
+    assert!(
+        reason.starts_with(
+            "node 1: 3.0 of 4.0 GiB of its memory is there; demand on node 0 is 4.0 of 8 CPUs; "
+        )
+    );
 }
 
 #[test]
@@ -185,7 +187,7 @@ fn a_crowded_node_is_relieved_one_vm_per_scan() {
     let mut planner = planner();
     let decisions = follow(&mut planner, &machine, &mut vms, 0..100);
     assert_eq!(homes(&decisions), [(0, vec![1]), (1, vec![1])], "8 CPUs for 12 and 8 asked for");
-    assert!(decisions[0].reason.to_string().contains("node 0 is asked for 20.0 of its 8 CPUs"));
+    assert!(decisions[0].reason.to_string().contains("demand on node 0 is 20.0 of 8 CPUs"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What became of each task in a run, told from its events alone.
+//! The life of each task in a run, from the run's events alone.
 
 use proptest::test_runner::TestCaseError;
 use tandem_machine::ids::{CpuId, TaskId, VmId};
@@ -7,7 +7,7 @@ use tandem_sim::run_observed;
 use tandem_sim::scenario::{Affinity, Scenario};
 use tandem_sim::trace::{Event, EventKind};
 
-/// What a task does for some time.
+/// The state of a task for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     Sleeps,
@@ -67,10 +67,10 @@ pub struct Followed {
     pub end_ns: u64,
 }
 
-/// Runs the scenario and tells the lives of its tasks.
+/// Runs the scenario, and returns the lives of its tasks.
 ///
 /// # Errors
-/// If an event cannot follow on those before it.
+/// If an event cannot follow those before it.
 pub fn follow(scenario: &Scenario, seed: u64) -> Result<Followed, TestCaseError> {
     let mut events: Vec<Event> = Vec::new();
     let metrics = run_observed(scenario, seed, &mut events).unwrap();
@@ -82,8 +82,8 @@ pub fn follow(scenario: &Scenario, seed: u64) -> Result<Followed, TestCaseError>
 /// The lives of all tasks until `end_ns`.
 ///
 /// # Errors
-/// The first event that cannot follow on those before it: a task that does something that it cannot do in its
-/// state, two tasks on one CPU, or time that goes back.
+/// The first event that cannot follow those before it: one that is impossible in the task's state, two tasks
+/// on one CPU, or time that goes back.
 fn lives(scenario: &Scenario, events: &[Event], end_ns: u64) -> Result<Vec<Life>, String> {
     let vms = scenario.workloads.iter().enumerate().map(|(at, spec)| (VmId::from(at), spec));
     let asleep = Stretch { from_ns: 0, to_ns: end_ns, doing: Doing::Sleeps };

@@ -1,4 +1,4 @@
-//! VMs with guest kernels in a few words.
+//! Short constructors for VMs with guest kernels.
 
 use super::{MS, textbook};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub fn linux(era: LinuxEra, domains: Domains) -> LinuxSettings {
     LinuxSettings { era, domains, ..LinuxSettings::default() }
 }
 
-/// A guest that sees that topology and runs the first of these programs so many times; the others are for fork and
-/// exec. Its costs are off.
+/// A guest that sees this topology and runs the first of these programs this many times; the others are for
+/// fork and exec. Its costs are off.
 pub fn guest(topology: Machine, policy: LinuxSettings, programs: Vec<(&str, Vec<Op>)>, copies: u32) -> Guest {
     Guest {
         policy: PolicySettings::Linux(policy),
@@ -63,16 +63,16 @@ pub fn topology(packages: u32, cores: u32, threads: u32) -> Machine {
     MachineBuilder::symmetric(packages, cores, threads).build().unwrap()
 }
 
-/// What the guest of the VM measured.
+/// The measurements of the VM's guest.
 pub fn guest_of(metrics: &RunMetrics, vm: usize) -> &GuestMetrics {
     metrics.vms[vm].guest.as_ref().expect("the VM has a guest")
 }
 
-/// What tasks of a program of the first VM's guest came to.
+/// The measurements of the tasks of a program of the first VM's guest.
 pub fn program<'a>(metrics: &'a RunMetrics, name: &str) -> &'a ProgramMetrics {
     let mut programs = guest_of(metrics, 0).programs.iter();
     programs.find(|program| program.name == name).expect("it ran")
 }
 
-/// A second.
+/// One second, ns.
 pub const SECOND: u64 = 1_000 * MS;

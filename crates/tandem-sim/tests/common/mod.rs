@@ -1,6 +1,6 @@
-//! Scenarios in a few words, for tests.
+//! Short constructors for scenarios of tests.
 
-// Each test file uses another part of this.
+// Each test file uses a different part of this module.
 #![allow(dead_code)]
 
 pub mod follow;

@@ -1,5 +1,6 @@
-//! Random scenarios with guest kernels: those of [`super::random`], some of whose VMs get a kernel that runs their
-//! programs as tasks, with forks, pipes, spin locks and TLB flushes added; on any host policy, which notices vCPUs that spin or does not.
+//! Random scenarios with guest kernels: those of [`super::random`], some of whose VMs get a kernel that runs
+//! their programs as tasks, with forks, pipes, spin locks and TLB flushes added; on any host policy, with and
+//! without pause-loop exits.
 
 use super::guest::ERAS;
 use super::random::{lines, scenario};
@@ -71,7 +72,7 @@ fn linux() -> impl Strategy<Value = LinuxSettings> {
         })
 }
 
-/// Any way to deal with vCPUs that spin.
+/// Any settings of pause-loop exits.
 pub fn pause_loop() -> impl Strategy<Value = PauseLoop> {
     let running_check = select(vec![RunningCheck::UnderLocks, RunningCheck::BeforeLocks]);
     let directed = (running_check, any::<[bool; 4]>()).prop_map(|(running_check, switches)| {
@@ -96,7 +97,7 @@ pub fn pause_loop() -> impl Strategy<Value = PauseLoop> {
     )
 }
 
-/// What a program of a guest does in each round besides what the VM's program did.
+/// The operation that a program of a guest adds in each round to those of the VM's program.
 fn extra_op() -> impl Strategy<Value = Vec<Op>> {
     let short = |work_ns| Op::Compute { work: Amount::Fixed(work_ns), profile: None };
     let locked =
@@ -106,7 +107,7 @@ fn extra_op() -> impl Strategy<Value = Vec<Op>> {
         ops.extend(waits.then_some(Op::WaitChild));
         ops
     });
-    // Whether anyone reads is left to chance: a writer may block for good.
+    // A reader exists only by chance: a writer may block for good.
     let sent = (0..FAMILY_CHANNELS, 1..4u32, lines(), lines()).prop_map(
         |(channel, capacity, message_lines, queue_lines)| {
             vec![Op::Send { channel, capacity, resume_at: None, message_lines, queue_lines }]

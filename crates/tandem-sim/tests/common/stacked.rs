@@ -1,17 +1,17 @@
-//! Whether the events of kernels on top of each other can follow on each other.
+//! Checks that the events of stacked kernels can follow each other.
 
 use std::collections::BTreeMap;
 use tandem_machine::ids::{CpuId, KernelId, TaskId};
 use tandem_sim::scenario::Scenario;
 use tandem_sim::trace::{Event, EventKind, Observer};
 
-/// Follows a run and keeps the first thing that is wrong with it.
+/// Follows a run, and keeps the first contradiction.
 #[derive(Default)]
 pub struct Stacked {
     clock_ns: u64,
-    /// What the tasks of all kernels do. Tasks that never were, or have ended, are not there.
+    /// The states of the tasks of all kernels; tasks that have not begun, or have ended, are absent.
     tasks: BTreeMap<(KernelId, TaskId), Doing>,
-    /// Who is on each CPU.
+    /// The task on each CPU.
     on_cpu: BTreeMap<(KernelId, CpuId), TaskId>,
     /// The host's task that is each vCPU of a guest.
     vcpus: BTreeMap<(KernelId, CpuId), TaskId>,

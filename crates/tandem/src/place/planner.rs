@@ -147,7 +147,7 @@ pub fn describe(machine: &Machine, number: u32, newcomer: &Newcomer) -> String {
             let Loss { least, expected, most } = lost;
             let _ = write!(
                 text,
-                "  {}: {expected:.2} CPUs lost ({least:.2} to {most:.2}), asked for {asked_cpus:.1} of {cpus} CPUs, {} free",
+                "  {}: {expected:.2} CPUs lost ({least:.2} to {most:.2}), demand {asked_cpus:.1} of {cpus} CPUs, {} free",
                 name_nodes(&os_numbers(machine, nodes)),
                 Size { bytes: free_bytes & !((1 << 20) - 1) }
             );

@@ -44,8 +44,8 @@ fn tasks_have_the_accounts_that_the_kernel_keeps() {
         settings.counters = Some(OwnCounters { map: "accounts", names });
     });
     let (told, tasks) = (|name| metrics.host.policy[name], tasks(&metrics));
-    // A task is looked at as it begins to run: what has happened since then is not told yet, and to what CPU
-    // it goes at first is a migration for the kernel alone. There are five tasks.
+    // The sample of a task is from when it begins to run: later events are not reported yet, and its first
+    // placement counts as a migration for the kernel alone. There are five tasks.
     for (name, counted) in [
         ("voluntary", tasks.voluntary_switches),
         ("involuntary", tasks.preemptions),

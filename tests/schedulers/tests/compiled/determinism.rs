@@ -1,4 +1,4 @@
-//! Runs are the same however often they happen, in either engine, and beside whatever else runs.
+//! Runs repeat exactly, in either engine, and beside any other run.
 
 use crate::levels::{LEVELS, two_levels};
 use crate::support::{build, with_engine};

@@ -54,7 +54,7 @@ impl Observer for Beside<'_> {
                 for other in self.idle.clone() {
                     self.compare(at_ns, (task, since_ns), other);
                 }
-                // None if the CPU changes from one task to another, of which it tells later.
+                // `None` if the CPU changes from one task to another, which it reports later.
                 if let Some(idle_ns) = self.idle.remove(&cpu) {
                     for other in self.waiting.clone() {
                         self.compare(at_ns, other, (cpu, idle_ns));
@@ -121,7 +121,7 @@ affinity = { hard = "3" }
 programs = ["sleeper"]
 "#;
 
-/// What a CPU needs to be woken, to decide and to switch, several times over, ns.
+/// Several times the time that a CPU needs to wake up, decide and switch, ns.
 const AT_ONCE_NS: u64 = 50_000;
 /// A period of the timer of `central`, which ends the wait of tasks whose CPUs got no kick, ns.
 const TIMER_NS: u64 = 1_000_000;

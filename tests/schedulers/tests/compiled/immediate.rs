@@ -21,7 +21,7 @@ at = "150ms"
 intrude = { cpus = "0,2", length = "20ms" }
 "#;
 
-/// What a task does that computes all the time.
+/// The program of a task that computes all the time.
 const HOG: &str = r#"{ compute = "100us" }"#;
 /// And one that sleeps often.
 const SLEEPER: &str = r#"{ compute = "100us" }, { sleep = "150us" }"#;

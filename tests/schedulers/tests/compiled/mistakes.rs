@@ -79,7 +79,7 @@ fn any_bytes_of_an_object_may_be_wrong() {
     for name in PUBLISHED.into_iter().chain(["central"]) {
         let good = std::fs::read(object(name)).unwrap();
         let environment = tandem_sim::policy::sched_ext::environment(Default::default());
-        // Every byte would take minutes; a prime distance comes to all kinds of places.
+        // Every byte would take minutes; a prime distance covers all kinds of places.
         for at in (0..good.len()).step_by(4099) {
             let mut bytes = good.clone();
             bytes[at] ^= 0xff;

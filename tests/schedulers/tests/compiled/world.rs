@@ -69,7 +69,7 @@ process = [{{ program = "hog", copies = 24 }}, {{ program = "sleeper", copies = 
     )
 }
 
-/// Runs it; with what the witness has seen, if it is the witness.
+/// Runs it; returns the observations as well if it is the witness.
 fn run(text: &str) -> RunMetrics {
     let mut scenario = build(text);
     let PolicySettings::SchedExt(settings) = &mut scenario.policy else { panic!("it is compiled") };
@@ -124,7 +124,7 @@ memory = "1GiB"
 process = [{ program = "hog", nice = -20 }, { program = "hog", nice = 19 }]
 "#;
 
-/// What is counted is since the measuring began, which is after the scheduler has: it begins again.
+/// Counts start with the measuring, which begins after the scheduler: the scheduler is loaded again.
 const ANEW: &str = "[[event]]\nat = \"500us\"\nreload = true\n";
 
 #[test]
@@ -343,7 +343,7 @@ fn decisions_are_counted() {
     }
 }
 
-/// An insertion by virtual time counts as one visit, whatever the depth of the queue.
+/// An insertion by virtual time counts as one visit, for any depth of the queue.
 #[test]
 fn an_insertion_is_one_visit() {
     let metrics = run(&scenario("weighted", "", ""));

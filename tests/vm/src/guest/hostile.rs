@@ -25,7 +25,7 @@ pub fn prepare() -> Result<()> {
     }
 }
 
-/// A command that becomes another one, as this user, with limits at their highest.
+/// A command that executes another one, as this user, with limits at their highest.
 pub fn as_user(user: u32, command: &[&str]) -> Command {
     let mut hostile = Command::new("hostile");
     hostile.args(["as", &user.to_string()]).args(command);

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// The number of the task that runs where nothing does.
 const IDLE: u32 = 0;
 
-/// What tasks waited for.
+/// The waits of tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     /// How often they waited.
@@ -24,7 +24,7 @@ pub struct Waited {
     pub waited_ns: u64,
     /// How long the observation took, ns by the busiest CPU's own clock.
     pub observed_ns: u64,
-    /// The part of it that tasks waited beside a CPU that idled for longer than the limit meanwhile, ns.
+    /// The part of it in which a CPU idled for longer than the limit, ns.
     pub beside_idle_ns: u64,
     /// The longest that one waited beside an idle CPU, ns.
     pub longest_ns: u64,
@@ -121,7 +121,8 @@ mod tests {
         assert_eq!(waited(&trace, &[71, 72], 20 * MS), expected);
         assert_eq!(waited(&trace, &[71], MS).beside_idle_ns, 8 * MS);
         assert_eq!(waited(&trace, &[71, 72], 32 * MS).beside_idle_ns, 0);
-        // A CPU that gets only a fifth of the machine's can do as much less while others wait.
+        // A CPU that gets only a fifth of a CPU of the machine can do only a fifth of the work while others
+        // wait.
         assert_eq!(waited(&(switches + &ticks(20)), &[71, 72], 20 * MS).longest_ns, 8 * MS);
     }
 }

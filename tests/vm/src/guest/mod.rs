@@ -35,7 +35,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use work::Work;
 
-/// What a scenario is given.
+/// The input of a scenario.
 pub struct Guest {
     /// The leg that it runs in.
     pub leg: &'static Leg,
@@ -61,7 +61,7 @@ impl Guest {
         self.ejection_expected.set(true);
     }
 
-    /// Hands over what a program did.
+    /// Hands over the record of a program.
     pub fn record(&self, record: Record) -> Result<()> {
         self.report(&Event::Recorded(record))
     }
@@ -71,7 +71,7 @@ impl Guest {
     }
 }
 
-/// Does what the program is called for: to be the first process, the runner, [`work`], or a [`capped`]
+/// Runs in the role that the arguments name: the first process, the runner, [`work`], or a [`capped`]
 /// command.
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();

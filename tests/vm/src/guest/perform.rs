@@ -34,7 +34,7 @@ pub fn read_scenario(file: &Path) -> Result<Scenario> {
     Ok(ScenarioSource::read(file)?.build(&Default::default(), &Default::default())?)
 }
 
-/// What a task of a set is called here: the set's name and the task's number.
+/// The name of a task of a set: the set's name and the task's number.
 pub fn task_name(set: &str, number: usize) -> String {
     format!("{set}/{number}")
 }

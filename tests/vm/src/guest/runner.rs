@@ -17,7 +17,7 @@ pub const ARGUMENT: &str = "leg";
 /// How many of the last records of the kernel's log go with a failure.
 const LOG_RECORDS: usize = 60;
 
-/// Runs what the kernel's command line asks for.
+/// Runs the scenarios that the kernel's command line names.
 pub fn run() -> Result<()> {
     let parameters = Parameters::parse(&read("/proc/cmdline")?)?;
     let leg = leg::find(&parameters.leg).with_context(|| format!("there is no leg {}", parameters.leg))?;

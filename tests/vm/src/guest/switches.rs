@@ -125,7 +125,7 @@ fn set(file: &str, value: &str) -> Result<()> {
 /// The evaluation of a trace over some time.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// What the tasks did that were asked for, in that order.
+    /// The records of the requested tasks, in that order.
     pub tasks: Vec<Task>,
     /// From the beginning to when one of these last left a CPU, ns.
     pub span_ns: u64,
@@ -137,7 +137,7 @@ pub struct Seen {
     pub idle_wake_ns: u64,
 }
 
-/// What the tasks of these names, and others, did from `start_ns` to `end_ns`.
+/// The activity of the tasks with these names, and of others, from `start_ns` to `end_ns`.
 pub fn of_tasks(trace: &str, names: &[String], cpus: usize, start_ns: u64, end_ns: u64) -> Result<Seen> {
     let events: Vec<Event> = trace.lines().filter_map(Event::parse).collect();
     // A thread gives itself its name when it has begun to run; before, its number identifies it.

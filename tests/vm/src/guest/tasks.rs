@@ -91,8 +91,8 @@ pub fn usage_of_process(pid: u32) -> Result<Usage> {
 
 /// The share of their time, 0 to 1, that the threads spend on these CPUs.
 ///
-/// A thread is seen somewhere when it has run since the look before. So all of them count equally, and one
-/// that sits on a CPU that QEMU does not run is seen there no more often than elsewhere.
+/// A sample of a thread counts if it has run since the previous one. So all threads count equally, and one on
+/// a CPU that QEMU does not run counts there no more often than elsewhere.
 pub fn share_on(threads: &[u32], cpus: &[u32]) -> Result<f64> {
     // Nothing else is read, so that this process does not take the CPUs itself.
     let ran = |thread: &u32| {

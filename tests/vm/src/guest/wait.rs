@@ -9,8 +9,8 @@ use anyhow::{Result, bail};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks, and how many times as long as a look takes: where CPUs are slow, looking is not to
-/// become the work that keeps them busy.
+/// Time between two checks, and its least multiple of the time of a check: where CPUs are slow, checks must
+/// not keep them busy.
 const POLL: Duration = Duration::from_millis(20);
 const POLL_PER_LOOK: u32 = 4;
 const POLL_MAX: Duration = Duration::from_secs(1);

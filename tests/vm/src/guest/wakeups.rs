@@ -3,9 +3,8 @@
 use super::switches::{Event, TICK_NS, parse_tick};
 use std::collections::{BTreeSet, HashMap};
 
-/// How long a thread waited after each of its wake-ups that fell into the trace, ns: what the CPU could do
-/// meanwhile on which it ran then, by that one's own clock. Ascending. What is shorter than a tick may count
-/// as nothing or as a tick.
+/// Waits of a thread after each of its wake-ups in the trace, ns, ascending, by the clock of the CPU on which
+/// it then ran. A wait shorter than a tick may count as nothing or as a tick.
 pub fn waits_ns(trace: &str, thread: u32) -> Vec<u64> {
     let mut ticks: HashMap<usize, BTreeSet<u64>> = HashMap::new();
     for (cpu, at_ns) in trace.lines().filter_map(parse_tick) {

@@ -1,4 +1,4 @@
-//! What tasks get, and how long they wait, by the clocks of the CPUs for which they wait.
+//! CPU times and waits of tasks, by the clocks of the CPUs for which they wait.
 
 use super::cpus::OwnTimes;
 use super::tasks::{self, Usage};
@@ -6,13 +6,13 @@ use super::wait;
 use anyhow::Result;
 use std::time::Duration;
 
-/// What a thread got.
+/// The CPU time of a thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Got {
     /// Its accounting, of the time in which it was watched.
     pub usage: Usage,
-    /// The longest that it did not run: how long the CPU that ran longest meanwhile did so, by its own clock.
-    /// It is up to two looks too long.
+    /// The longest time that it did not run, by the clock of the CPU that ran longest meanwhile. It is too
+    /// long by up to two samples.
     pub longest_wait: Duration,
 }
 

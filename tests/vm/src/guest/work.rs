@@ -24,13 +24,13 @@ use tandem_machine::parse_cpulist;
 /// How `vm-guest` is called to work.
 pub const ARGUMENT: &str = "work";
 
-/// What a process prints when all its threads are there.
+/// The output of a process when all its threads have started.
 const STARTED: &str = "at work\n";
 
 /// Rounds of computing between two readings of the clock: some microseconds on an emulated CPU.
 const ROUNDS: u32 = 500;
 
-/// What a process does, and under which conditions.
+/// The work of a process, and its conditions.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "vm-guest work")]
 pub struct Work {
@@ -58,12 +58,12 @@ enum Job {
     Burn { threads: u32 },
     /// Threads that compute for some time, sleep for some time, and so on
     Pulse { threads: u32, run_us: u64, sleep_us: u64 },
-    /// Threads that compute all the time, and every so often leave out another one of the CPUs that they may
-    /// use
+    /// Threads that compute all the time, and periodically exclude the next one of the CPUs that they may use
     Roam { threads: u32, stay_us: u64 },
     /// Two threads that send each other 8 bytes in turn, as UnixBench's context1 does with processes
     PingPong,
-    /// Threads that do what a set of processes in a scenario file does, from a time of the monotonic clock on
+    /// Threads that run the programs of a set of processes in a scenario file, from a time of the monotonic
+    /// clock on
     Perform { scenario: PathBuf, set: usize, start_ns: u64 },
 }
 
@@ -89,8 +89,8 @@ pub fn ping_pong() -> Work {
     Work::new(Job::PingPong)
 }
 
-/// A process whose threads do what a set of a scenario's processes does, from a time of the monotonic clock
-/// on.
+/// A process whose threads run the programs of a scenario's set of processes, from a time of the monotonic
+/// clock on.
 pub fn perform(scenario: &Path, set: usize, start_ns: u64) -> Work {
     Work::new(Job::Perform { scenario: scenario.into(), set, start_ns })
 }

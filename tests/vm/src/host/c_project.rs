@@ -1,7 +1,7 @@
 //! Packs what a guest needs to build a small C project: zlib's sources, a compiler, make.
 //!
-//! The sources are those in the crate libbpf-sys, which cargo has fetched. Of the machine's headers only
-//! those are packed which the compiler reads.
+//! The sources are those in the crate libbpf-sys, which cargo has fetched. Of the machine's headers, it packs
+//! only those that the compiler reads.
 
 use super::cpio::Archive;
 use super::initramfs::{add_program, add_program_at, files_below, find_program, in_bin, read, run};

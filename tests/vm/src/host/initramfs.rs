@@ -164,7 +164,7 @@ pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What a module contains.
+/// The contents of a module.
 fn expand(module: &Path) -> Result<Vec<u8>> {
     match module.extension().and_then(OsStr::to_str) {
         Some("xz") => run(Command::new("xz").args(["--decompress", "--stdout"]).arg(module)),

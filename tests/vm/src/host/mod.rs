@@ -122,7 +122,7 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(failed == 0 && agrees)
 }
 
-/// A fault of the emulator, and the end of what the guest's kernel printed.
+/// A fault of the emulator, and the end of the output of the guest's kernel.
 type Spoilt = (&'static str, Vec<String>);
 
 /// Boots a leg; if the emulator is at fault, again, for the scenarios that have not ended. Returns all
@@ -185,7 +185,7 @@ fn write_records(events: &[Event], folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the options leave of the table.
+/// The part of the table that the options select.
 fn plan(options: &Options) -> Result<Vec<Plan>> {
     let wanted = |filter: &Option<String>, name| filter.as_deref().is_none_or(|wanted| wanted == name);
     let mut plans = Vec::new();

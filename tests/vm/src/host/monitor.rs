@@ -17,9 +17,9 @@ use std::time::Duration;
 
 /// How long an answer may take. It is immediate; on a busy machine it has taken a second.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often CPUs are looked at before one of them is said to sleep through an interrupt, and how long there
-/// is between two looks. One that gets it falls asleep again within milliseconds, once its thread has got a
-/// CPU of the machine, which has taken a second.
+/// Number of samples after which a CPU counts as sleeping through an interrupt, and the time between two. A
+/// CPU that gets the interrupt falls asleep again within milliseconds after its thread has got a CPU of the
+/// machine, which has taken a second.
 const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
@@ -30,7 +30,7 @@ pub struct Monitor {
     has_negotiated: bool,
 }
 
-/// What a CPU is at.
+/// The state of a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuState {
     /// Where its code stands.
@@ -103,8 +103,7 @@ impl Monitor {
         with_apic.collect()
     }
 
-    /// Makes the guest's kernel panic, if it was started with `unknown_nmi_panic`, and thus print what it was
-    /// doing.
+    /// Makes the guest's kernel panic, if it was started with `unknown_nmi_panic`, and so print its state.
     pub fn interrupt_unmaskably(&mut self) -> Result<()> {
         self.execute(&json!({ "execute": "inject-nmi" })).map(drop)
     }
@@ -116,7 +115,7 @@ impl Monitor {
         Ok(answer.as_str().context("QEMU's monitor answered with something that is no text")?.into())
     }
 
-    /// What a command returns.
+    /// The result of a command.
     fn execute(&mut self, request: &Value) -> Result<Value> {
         if !self.has_negotiated {
             self.transact(&json!({ "execute": "qmp_capabilities" }))?;

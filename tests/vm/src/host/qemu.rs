@@ -26,30 +26,30 @@ const BOOT_SEEN: Duration = Duration::from_secs(28);
 /// How much of the machine's clock went by without a report: 200 s were seen with a load of 20 on two CPUs. A
 /// guest whose CPUs all sleep takes no CPU time, so that it takes a limit by this clock as well.
 const SILENCE_SEEN: Duration = Duration::from_secs(200);
-/// After how long a guest that reports nothing is looked at from outside, and how often. What ends it is what
-/// is seen.
+/// Time after which a guest that reports nothing is examined from outside, and time between two examinations.
+/// The findings decide whether it is ended.
 const LOOK_INTERVAL: Duration = Duration::from_secs(90);
 /// How often QEMU is asked whether it has ended, and what CPU time it has taken.
 const POLL: Duration = Duration::from_millis(200);
-/// How long a guest may take to print what it was doing, and to end.
+/// Longest time for a guest to print its state and to end.
 const LAST_WORDS: Duration = Duration::from_secs(60);
-/// For kernels whose CPUs share the machine's with other work. They do not count a CPU as standing still
-/// after the usual 20 s, in which one of many may well get little of the machine's, but after as long as each
-/// can be told to wait. And they do not try at boot whether ticks come as fast as the clock goes.
+/// For kernels whose CPUs share the machine's with other work. They do not consider a CPU stalled after the
+/// usual 20 s, in which one of many may well get little time of the machine, but after the longest time that
+/// each can be set to. And they do not check at boot whether ticks agree with the clock.
 const PATIENCE_PARAMETERS: &str = "no_timer_check rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60 \
      sysctl.kernel.hung_task_timeout_secs=1200";
-/// The message about a CPU that stands still.
+/// The messages about a stalled CPU.
 const STALLS: [&str; 3] = ["rcu: INFO: rcu_", "BUG: soft lockup", "hard LOCKUP"];
 /// The message when they have loaded a scheduler.
 const LOADED: &str = "sched_ext: BPF scheduler";
 
 /// A virtual machine's life.
 pub struct Run {
-    /// What the guest reported.
+    /// The reports of the guest.
     pub events: Vec<Event>,
     /// How it ended.
     pub end: End,
-    /// What the guest's kernel and QEMU printed.
+    /// The output of the guest's kernel and of QEMU.
     pub console: String,
     /// From start to end, by the machine's clock.
     pub duration: Duration,
@@ -86,7 +86,7 @@ impl Run {
         }
     }
 
-    /// Why the run says nothing about what was to be tested, if so: with a thread a CPU, QEMU may run what it
+    /// Why the run proves nothing about its subject, if so: with a thread a CPU, QEMU may run what it
     /// translated before the kernel patched it. Then the kernel meets a breakpoint that it had taken out of
     /// its own code (QEMU 7.2 and 10.0.2 often). Or it loses a wake-up (10.0.2, rarely): a CPU waits for an
     /// interrupt that it has been sent, and the others for that CPU.
@@ -120,7 +120,7 @@ pub enum End {
     LostWakeUp(Duration),
 }
 
-/// What a guest has to end by.
+/// The limit of a guest.
 #[derive(Debug, Clone, Copy)]
 pub enum Limit {
     /// CPU time of QEMU.
@@ -254,7 +254,7 @@ fn machine_arguments(machine: &Machine) -> Vec<String> {
     arguments
 }
 
-/// What the guest's kernel, and through it the guest, is told.
+/// The parameters of the guest's kernel, and through it of the guest.
 fn kernel_command_line(leg: &Leg, parameters: &Parameters) -> String {
     // A kernel that panics reboots at once, upon which QEMU leaves; it does so if it is asked for its last
     // words. The log holds all of a leg.
@@ -289,7 +289,7 @@ struct Limits {
     silence: Duration,
 }
 
-/// What is checked while a guest runs.
+/// The checks while a guest runs.
 struct Watch<'a> {
     qemu: &'a mut Child,
     monitor: Monitor,
@@ -299,8 +299,8 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Waits until QEMU leaves, reaches a limit or is seen to be at fault. Returns how it ended, the CPU time
-    /// that it took, and what the CPUs were at if it did not leave by itself.
+    /// Waits until QEMU exits, reaches a limit or is found at fault. Returns how it ended, the CPU time that
+    /// it took, and the states of the CPUs if it did not exit by itself.
     fn wait(&mut self, limits: &Limits) -> Result<(End, Duration, String)> {
         let start = Instant::now();
         let mut heard = 0;
@@ -342,7 +342,7 @@ impl Watch<'_> {
         }
     }
 
-    /// The state of each CPU, a line each; makes the kernel print on its console what it was doing.
+    /// The state of each CPU, a line each; makes the kernel print its state on its console.
     fn look(&mut self) -> String {
         let seen = match self.monitor.cpus(self.cpus) {
             Ok(cpus) => {

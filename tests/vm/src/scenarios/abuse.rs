@@ -1,4 +1,4 @@
-//! A hostile user, beside another user's VM: whatever processes and files the user creates, the agent
+//! A hostile user, beside another user's VM: no matter which processes and files the user creates, the agent
 //! continues, and the VM keeps its home.
 
 use super::control_socket::{READER, USER, connect, write_users};
@@ -26,7 +26,7 @@ const NEIGHBOUR: &str = "1002";
 const ACCOMPLICE: u32 = 1003;
 /// Monitors that run without KVM count.
 const EMULATED: &str = "emulated = true\n";
-/// What the agent may have more than before there were hostile users, when these are gone: files, threads;
+/// What the agent may have beyond its state before the hostile users: files and threads after they are gone;
 /// memory, KiB, at any time.
 const FILES_MORE: usize = 16;
 const THREADS_MORE: usize = 2;
@@ -49,7 +49,7 @@ struct Stage {
     before: Taken,
 }
 
-/// What the agent has.
+/// The resources of the agent.
 #[derive(Debug)]
 struct Taken {
     files: usize,
@@ -58,7 +58,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// What a process has.
+    /// The resources of a process.
     fn by(pid: u32) -> Result<Self> {
         let entries =
             |folder: &str| Ok::<_, anyhow::Error>(fs::read_dir(format!("/proc/{pid}/{folder}"))?.count());

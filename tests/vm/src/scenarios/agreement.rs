@@ -122,7 +122,7 @@ fn counters_of(done: impl FnOnce() -> Result<()>) -> Result<BTreeMap<String, u64
     Ok(tandem::counters()?.since(&before).into_map())
 }
 
-/// What a program did, in a line for the results.
+/// The record of a program as a line of the results.
 fn describe(record: &Record) -> String {
     let sum = |of: fn(&Task) -> u64| record.tasks.iter().map(of).sum::<u64>();
     format!(

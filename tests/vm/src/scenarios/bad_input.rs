@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 
 /// Exit status for wrong options and files.
 pub(super) const BAD_INPUT: i32 = 2;
-/// Exit status for whatever else failed.
+/// Exit status for any other failure.
 const FAILURE: i32 = 1;
 /// User and group of `nobody`.
 const NOBODY: u32 = 65534;

@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 use std::thread;
 
-/// Exit status for whatever is refused.
+/// Exit status for a refusal.
 const FAILURE: i32 = 1;
 /// A user of no group in particular.
 pub const USER: u32 = 1000;
@@ -51,7 +51,7 @@ fn as_user(user: u32, arguments: &[&str]) -> Result<Output> {
     output.context("cannot start tandem as another user")
 }
 
-/// What a command printed that must have succeeded.
+/// The output of a command that must have succeeded.
 fn succeeded(output: &Output) -> Result<String> {
     ensure!(output.status.success(), "a user's command: {}", describe(output));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

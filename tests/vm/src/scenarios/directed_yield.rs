@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use std::process::Command;
 
 const VCPUS: u32 = 4;
-/// How often they leave their guest by PAUSE while it is looked at what becomes of that. Where directed
-/// yields help, one in two or three is followed by a turn; where they do not, one in some hundred.
+/// Number of their exits by PAUSE over which outcomes are counted. Where directed yields help, one in two or
+/// three is followed by a turn; where they do not, one in some hundred.
 const PAUSES: u64 = 3_000;
 
 /// How often the pauses of a turn are counted.
@@ -25,7 +25,7 @@ const TURNS: u64 = 100;
 const ON: &str = "[directed_yield]\nenabled = true\n";
 const OFF: &str = "[directed_yield]\nenabled = false\n";
 
-/// What can become of a directed yield; one more is that the yielder's CPU had to run something else first.
+/// The outcomes of a directed yield; in one more, the yielder's CPU had to run another task first.
 const OUTCOMES: [&str; 6] = [
     "yield_to_honoured",
     "yield_to_running",
@@ -149,7 +149,7 @@ pub fn they_are_fair(guest: &Guest) -> Result<()> {
     let look = || all.iter().map(|&thread| tasks::usage(thread)).collect::<Result<Vec<_>>>();
     let before = look()?;
     let mut shares = Vec::new();
-    // Eventually: the charge of a vCPU while QEMU's CPU stands still takes seconds to even out.
+    // Eventually: the charge of a vCPU while QEMU's CPU does not run takes seconds to even out.
     let division = wait::until("a fair division of the CPU", || {
         let now = look()?;
         let ran = now.iter().zip(&before).map(|(now, before)| (now.run_ns - before.run_ns) as f64);

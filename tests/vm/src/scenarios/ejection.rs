@@ -12,7 +12,7 @@ const CPU: u32 = 1;
 /// 7.0.
 const SERVER_RUNTIME: &str = "/sys/kernel/debug/sched/ext_server/cpu1/runtime";
 
-/// What the kernel found, as the command keeps it.
+/// The kernel's dump that the command keeps.
 const DUMP: &str = "/var/log/tandem/ejection.txt";
 /// The file of its counts over all ends.
 const HISTORY: &str = "/var/log/tandem/history.json";

@@ -50,7 +50,7 @@ pub fn ping_pong_stays_on_one_vcpu(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// As many tasks as vCPUs have one each, whatever the reported topology.
+/// As many tasks as vCPUs have one each, with any reported topology.
 pub fn all_vcpus_are_used(guest: &Guest) -> Result<()> {
     let tandem = Tandem::run_with(SETTINGS)?;
     let count = cpus::online()?.len();

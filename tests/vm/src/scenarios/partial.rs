@@ -19,7 +19,7 @@ const EXT: u32 = 7;
 const CPUS: [u32; 2] = [2, 3];
 /// The file for which [`child_that_leaves`] waits.
 const LEAVE: &str = "/tmp/leave";
-/// What tasks run while they are compared.
+/// CPU time that tasks use while they are compared.
 const STRETCH: Duration = Duration::from_secs(12);
 
 fn policy(tid: u32) -> Result<u32> {

@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(2);
 const STORMY: &str = "[fairness]\npreempt_margin = \"0 s\"\nslice = \"100 ms\"\nslice_min = \"100 ms\"\n\
      [rate_control]\nwindow = \"400 ms\"\n";
 
-/// What a task that computes, and its CPU, did under the storm.
+/// The activity of a task that computes, and of its CPU, during the storm.
 struct Storm {
     /// Context switches of the CPU for each millisecond that the task computes.
     switches_per_ms: f64,

@@ -86,8 +86,8 @@ pub fn beside_real_time(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Tasks whose CPU set changes while they run continue in the new one at once, whatever other tasks are
-/// there.
+/// Tasks whose CPU set changes while they run continue in the new one at once, no matter which other tasks
+/// are there.
 pub fn sets_change(guest: &Guest) -> Result<()> {
     const SETS: [&[u32]; 6] = [&[0, 1, 2, 3], &[4, 5, 6, 7], &[3, 4], &[7], &[0, 2, 4, 6], &[1]];
     let tandem = Tandem::run_with(WATCHDOG)?;

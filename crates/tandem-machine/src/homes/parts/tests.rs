@@ -36,7 +36,7 @@ fn each_virtual_node_of_a_new_vm_lives_on_its_own_node() {
     assert_eq!(homes(&vms), [[0], [1], [0]]);
     assert_eq!(
         decisions[1].reason.to_string(),
-        "node 0: no other virtual node is there; it is asked for 8.0 of its 8 CPUs with this VM; 5.0 GiB are free there"
+        "node 0: no other virtual node is there; demand there is 8.0 of 8 CPUs with this VM; 5.0 GiB are free there"
     );
     vms[1].part = None;
     vms[2].part = None;
@@ -67,8 +67,8 @@ fn parts_that_share_a_node_part_if_no_memory_holds_them() {
     // By hand: both lose a twentieth of 2 CPUs; memory is as far as before.
     assert_eq!(
         decisions[0].reason.to_string(),
-        "node 1: no other virtual node is there; 1.0 of 2.0 GiB of its memory is there; node 0 is asked for 4.0 of its 4 CPUs; \
-         it is asked for 2.0 of its 4 CPUs with this VM; it saves 0.20 CPUs"
+        "node 1: no other virtual node is there; 1.0 of 2.0 GiB of its memory is there; demand on node 0 is 4.0 of 4 CPUs; \
+         demand there is 2.0 of 4 CPUs with this VM; it saves 0.20 CPUs"
     );
 }
 

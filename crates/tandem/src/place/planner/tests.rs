@@ -50,9 +50,9 @@ fn what_other_nodes_would_cost_is_told() {
     assert_eq!(
         lines(2, &vms, request(2, 2), 1),
         [
-            "VM 1: node 1: it is asked for 3.0 of its 4 CPUs with this VM; 7.0 GiB are free there",
-            "  node 1: 0.00 CPUs lost (0.00 to 0.00), asked for 3.0 of 4 CPUs, 7 GiB free",
-            "  node 0: 0.00 CPUs lost (0.00 to 0.00), asked for 4.0 of 4 CPUs, 5 GiB free",
+            "VM 1: node 1: demand there is 3.0 of 4 CPUs with this VM; 7.0 GiB are free there",
+            "  node 1: 0.00 CPUs lost (0.00 to 0.00), demand 3.0 of 4 CPUs, 7 GiB free",
+            "  node 0: 0.00 CPUs lost (0.00 to 0.00), demand 4.0 of 4 CPUs, 5 GiB free",
         ]
     );
 }

@@ -1,4 +1,4 @@
-//! What QEMU and the guest's kernel add to a program, as far as the simulator has to know it.
+//! The effects of QEMU and the guest's kernel on a program that the simulator has to include.
 //!
 //! **Problem.** The simulated machine is free of the surroundings of a program in the guest. Two CPUs that do
 //! the same then stay in step for ever, which decides ties that are open in the guest.
@@ -77,8 +77,8 @@ impl Emulator {
         }
     }
 
-    /// Makes the scenario what the emulator made of it in this record: as many CPUs busy, threads that start
-    /// at the same times, and the same other tasks.
+    /// Gives the scenario the surroundings of this record: the same number of busy CPUs, start times of
+    /// threads, and other tasks.
     pub fn surround(&self, scenario: &mut Scenario, record: &Record) {
         let busy_cpus = figures::busy_cpus(record);
         let path_ns = self.path_ns * busy_cpus;
@@ -156,8 +156,8 @@ fn computing_ns(ops: &[Op]) -> u64 {
         .sum()
 }
 
-/// The program with what the kernel adds to it: system calls, each anything between nothing and twice the
-/// mean, and late timers.
+/// The program with the kernel's additions: system calls, each between nothing and twice the mean, and late
+/// timers.
 fn with_calls(ops: &[Op], path_ns: f64, delay_max_ns: u64) -> Vec<Op> {
     let call = |share: f64| {
         let mean_ns = (path_ns * share) as u64;

@@ -202,7 +202,7 @@ mod tests {
     const EMULATOR: Emulator =
         Emulator { path_ns: 13_600.0, idle_wake_ns: 7_000.0, interrupt_delay_max_ns: 40_000 };
 
-    /// What a kernel that does what the simulator does would have recorded.
+    /// The record of a kernel that behaves exactly like the simulator.
     fn simulated_records(seeds: RangeInclusive<u64>) -> Vec<Record> {
         let programs = [(PING_PONG, 1.0), ("hackbench", 8.0), ("yield-storm", 2.0)];
         let run = |(program, busy_cpus): (&str, f64), seed| {

@@ -34,7 +34,7 @@ fn preference_request(pid: u64, preferred: Option<&CpuMask>, _: &Machine) -> Vec
     request_bytes(Subject::Task(pid as u32), &Preference { place, latency_critical: false })
 }
 
-/// What the program of a record does in the simulator with this seed, surrounded as it was in the guest.
+/// The run of a record's program in the simulator with this seed, with the surroundings of the guest.
 pub fn run(scenario: &Scenario, emulator: &Emulator, record: &Record, seed: u64) -> Result<Record> {
     let program = &record.program;
     let mut watch = Watch::new(scenario, &record.tasks);
@@ -93,7 +93,7 @@ impl Watch {
         }
     }
 
-    /// What the tasks did, and when one of them left a CPU last.
+    /// The activity of the tasks, and when one of them last left a CPU.
     fn end(mut self, length_ns: u64) -> (Vec<Task>, u64) {
         for task in 0..self.tasks.len() {
             self.leaves(task.into(), length_ns);
