@@ -1,7 +1,7 @@
-//! The table of legs: which machine boots, and which scenarios run on it.
+//! The table of legs: which machine boots, and which cases run on it.
 
+use crate::cases::{self, agreement, bench};
 use crate::guest::Guest;
-use crate::scenarios::{self, agreement, bench};
 
 /// Where modules of the kernel lie in the guest.
 pub const MODULES_FOLDER: &str = "/modules";
@@ -32,7 +32,7 @@ pub struct Leg {
     /// the churn. Ten times that is its limit.
     pub cpu_s: u64,
     /// What runs, in this order.
-    pub scenarios: &'static [Scenario],
+    pub cases: &'static [Case],
 }
 
 /// How QEMU emulates CPUs.
@@ -87,7 +87,7 @@ impl Machine {
 }
 
 /// Something that is tried in the guest.
-pub struct Scenario {
+pub struct Case {
     /// Its name on the command line, and in the results.
     pub name: &'static str,
     /// Tries it.
@@ -96,12 +96,12 @@ pub struct Scenario {
     pub is_long: bool,
 }
 
-const fn scenario(name: &'static str, run: fn(&Guest) -> anyhow::Result<()>) -> Scenario {
-    Scenario { name, run, is_long: false }
+const fn case(name: &'static str, run: fn(&Guest) -> anyhow::Result<()>) -> Case {
+    Case { name, run, is_long: false }
 }
 
-const fn long(name: &'static str, run: fn(&Guest) -> anyhow::Result<()>) -> Scenario {
-    Scenario { name, run, is_long: true }
+const fn long(name: &'static str, run: fn(&Guest) -> anyhow::Result<()>) -> Case {
+    Case { name, run, is_long: true }
 }
 
 /// One socket, one node.
@@ -143,27 +143,27 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: &[],
         cpu_s: 660,
-        scenarios: &[
-            scenario("sched-ext-is-there", scenarios::harness::sched_ext_is_there),
-            scenario("hackbench-runs", scenarios::harness::hackbench_runs),
-            scenario("programs-are-verified", scenarios::programs::programs_are_verified),
-            scenario("loads-schedules-unloads", scenarios::life::loads_schedules_unloads),
-            scenario("survives-kill", scenarios::life::survives_kill),
-            scenario("notifies-service-manager", scenarios::service::notifies_manager),
-            scenario("units-capabilities-suffice", scenarios::service::capabilities_suffice),
-            scenario("stalled-task-ejects", scenarios::ejection::stalled_task),
-            scenario("doctor-agrees", scenarios::bad_input::doctor_agrees),
-            scenario("not-loaded", scenarios::bad_input::not_loaded),
-            scenario("without-root", scenarios::bad_input::without_root),
-            scenario("second-instance", scenarios::bad_input::second_instance),
-            scenario("wrong-settings", scenarios::bad_input::wrong_settings),
-            scenario("lost-limits", scenarios::bad_input::lost_limits),
-            long("wrong-preferences", scenarios::bad_input::wrong_preferences),
-            long("preferences-survive-hotplug", scenarios::hotplug::preferences_survive),
-            scenario("users-steer-their-own", scenarios::control_socket::users_steer_their_own),
-            scenario("hostile-user", scenarios::control_socket::hostile_user),
-            scenario("hostile-user-of-metrics", scenarios::metrics::hostile_user),
-            long("agent-is-killed", scenarios::control_socket::agent_is_killed),
+        cases: &[
+            case("sched-ext-is-there", cases::harness::sched_ext_is_there),
+            case("hackbench-runs", cases::harness::hackbench_runs),
+            case("programs-are-verified", cases::programs::programs_are_verified),
+            case("loads-schedules-unloads", cases::life::loads_schedules_unloads),
+            case("survives-kill", cases::life::survives_kill),
+            case("notifies-service-manager", cases::service::notifies_manager),
+            case("units-capabilities-suffice", cases::service::capabilities_suffice),
+            case("stalled-task-ejects", cases::ejection::stalled_task),
+            case("doctor-agrees", cases::bad_input::doctor_agrees),
+            case("not-loaded", cases::bad_input::not_loaded),
+            case("without-root", cases::bad_input::without_root),
+            case("second-instance", cases::bad_input::second_instance),
+            case("wrong-settings", cases::bad_input::wrong_settings),
+            case("lost-limits", cases::bad_input::lost_limits),
+            long("wrong-preferences", cases::bad_input::wrong_preferences),
+            long("preferences-survive-hotplug", cases::hotplug::preferences_survive),
+            case("users-steer-their-own", cases::control_socket::users_steer_their_own),
+            case("hostile-user", cases::control_socket::hostile_user),
+            case("hostile-user-of-metrics", cases::metrics::hostile_user),
+            long("agent-is-killed", cases::control_socket::agent_is_killed),
         ],
     },
     Leg {
@@ -173,19 +173,19 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: &[],
         cpu_s: 300,
-        scenarios: &[
-            scenario("nice-values", scenarios::fairness::nice_values),
-            scenario("cgroup-weights", scenarios::fairness::cgroup_weights),
-            scenario("cgroup-limits", scenarios::fairness::cgroup_limits),
-            long("equal-tasks", scenarios::fairness::equal_tasks),
-            scenario("pinned-tasks", scenarios::fairness::pinned_tasks),
-            scenario("changes-of-affinity", scenarios::fairness::changes_of_affinity),
-            scenario("sleepers-credit", scenarios::fairness::sleepers_credit),
-            long("storm-of-wake-ups", scenarios::rate_control::storm_of_wake_ups),
-            long("exemption-from-rate-control", scenarios::rate_control::exemption),
-            long("tasks-of-a-part-come-and-go", scenarios::partial::tasks_come_and_go),
-            scenario("who-hides-is-outside-of-a-part", scenarios::partial::who_hides_is_outside),
-            long("a-part-beside-others", scenarios::partial::a_part_beside_others),
+        cases: &[
+            case("nice-values", cases::fairness::nice_values),
+            case("cgroup-weights", cases::fairness::cgroup_weights),
+            case("cgroup-limits", cases::fairness::cgroup_limits),
+            long("equal-tasks", cases::fairness::equal_tasks),
+            case("pinned-tasks", cases::fairness::pinned_tasks),
+            case("changes-of-affinity", cases::fairness::changes_of_affinity),
+            case("sleepers-credit", cases::fairness::sleepers_credit),
+            long("storm-of-wake-ups", cases::rate_control::storm_of_wake_ups),
+            long("exemption-from-rate-control", cases::rate_control::exemption),
+            long("tasks-of-a-part-come-and-go", cases::partial::tasks_come_and_go),
+            case("who-hides-is-outside-of-a-part", cases::partial::who_hides_is_outside),
+            long("a-part-beside-others", cases::partial::a_part_beside_others),
         ],
     },
     Leg {
@@ -195,11 +195,11 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: &[],
         cpu_s: 60,
-        scenarios: &[
-            scenario("stays-leaves-returns", scenarios::soft_affinity::stays_leaves_returns),
-            long("ratio-says-where-to-wait", scenarios::soft_affinity::ratio_says_where_to_wait),
-            scenario("is-inherited", scenarios::soft_affinity::is_inherited),
-            scenario("of-a-cgroup", scenarios::soft_affinity::of_a_cgroup),
+        cases: &[
+            case("stays-leaves-returns", cases::soft_affinity::stays_leaves_returns),
+            long("ratio-says-where-to-wait", cases::soft_affinity::ratio_says_where_to_wait),
+            case("is-inherited", cases::soft_affinity::is_inherited),
+            case("of-a-cgroup", cases::soft_affinity::of_a_cgroup),
         ],
     },
     Leg {
@@ -209,10 +209,10 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: &[],
         cpu_s: 45,
-        scenarios: &[
-            scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
-            scenario("groups-stay-home", scenarios::numa_homes::groups_stay_home),
-            scenario("no-node-idles", scenarios::numa_homes::no_node_idles),
+        cases: &[
+            case("machine-is-as-asked-for", cases::harness::machine_is_as_asked_for),
+            case("groups-stay-home", cases::numa_homes::groups_stay_home),
+            case("no-node-idles", cases::numa_homes::no_node_idles),
         ],
     },
     Leg {
@@ -222,10 +222,10 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: &[],
         cpu_s: 35,
-        scenarios: &[
-            scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
-            scenario("ping-pong-stays-on-one-vcpu", scenarios::guest_mode::ping_pong_stays_on_one_vcpu),
-            scenario("all-vcpus-are-used", scenarios::guest_mode::all_vcpus_are_used),
+        cases: &[
+            case("machine-is-as-asked-for", cases::harness::machine_is_as_asked_for),
+            case("ping-pong-stays-on-one-vcpu", cases::guest_mode::ping_pong_stays_on_one_vcpu),
+            case("all-vcpus-are-used", cases::guest_mode::all_vcpus_are_used),
         ],
     },
     Leg {
@@ -235,11 +235,11 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: KVM,
         cpu_s: 60,
-        scenarios: &[
-            scenario("kvm-is-there", scenarios::harness::kvm_is_there),
-            scenario("directed-yields-succeed", scenarios::directed_yield::they_succeed),
-            scenario("directed-yields-help", scenarios::directed_yield::they_help),
-            long("directed-yields-are-fair", scenarios::directed_yield::they_are_fair),
+        cases: &[
+            case("kvm-is-there", cases::harness::kvm_is_there),
+            case("directed-yields-succeed", cases::directed_yield::they_succeed),
+            case("directed-yields-help", cases::directed_yield::they_help),
+            long("directed-yields-are-fair", cases::directed_yield::they_are_fair),
         ],
     },
     Leg {
@@ -249,16 +249,16 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: KVM,
         cpu_s: 210,
-        scenarios: &[
-            scenario("are-found-and-have-homes", scenarios::vms::are_found_and_have_homes),
-            scenario("virtual-nodes-have-homes", scenarios::vms::virtual_nodes_have_homes),
-            scenario("observed-before-loading", scenarios::observing::before_loading),
-            long("homes-follow-memory", scenarios::vms::homes_follow_memory),
-            long("memory-comes-home", scenarios::vms::memory_comes_home),
-            long("limits-are-respected", scenarios::vms::limits_are_respected),
-            long("homes-survive", scenarios::vms::homes_survive),
-            scenario("metrics-tell-of-a-vm", scenarios::metrics::tell_of_a_vm),
-            long("nobody-waits-beside-idle", scenarios::vms::nobody_waits_beside_idle),
+        cases: &[
+            case("are-found-and-have-homes", cases::vms::are_found_and_have_homes),
+            case("virtual-nodes-have-homes", cases::vms::virtual_nodes_have_homes),
+            case("observed-before-loading", cases::observing::before_loading),
+            long("homes-follow-memory", cases::vms::homes_follow_memory),
+            long("memory-comes-home", cases::vms::memory_comes_home),
+            long("limits-are-respected", cases::vms::limits_are_respected),
+            long("homes-survive", cases::vms::homes_survive),
+            case("metrics-tell-of-a-vm", cases::metrics::tell_of_a_vm),
+            long("nobody-waits-beside-idle", cases::vms::nobody_waits_beside_idle),
         ],
     },
     Leg {
@@ -268,14 +268,14 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: KVM,
         cpu_s: 320,
-        scenarios: &[
-            scenario("false-monitors", scenarios::abuse::false_monitors),
-            long("threads-and-files", scenarios::abuse::threads_and_files),
-            long("storms", scenarios::abuse::storms),
-            scenario("slow-clients", scenarios::abuse::slow_clients),
-            scenario("numbers-are-taken", scenarios::abuse::numbers_are_taken),
-            long("other-programs", scenarios::abuse::other_programs),
-            long("silent-memory", scenarios::abuse::silent_memory),
+        cases: &[
+            case("false-monitors", cases::abuse::false_monitors),
+            long("threads-and-files", cases::abuse::threads_and_files),
+            long("storms", cases::abuse::storms),
+            case("slow-clients", cases::abuse::slow_clients),
+            case("numbers-are-taken", cases::abuse::numbers_are_taken),
+            long("other-programs", cases::abuse::other_programs),
+            long("silent-memory", cases::abuse::silent_memory),
         ],
     },
     Leg {
@@ -285,11 +285,11 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: &[],
         cpu_s: 190,
-        scenarios: &[
-            scenario("nobody-starves-between-pinned", scenarios::starvation::between_pinned),
-            scenario("nobody-starves-beside-real-time", scenarios::starvation::beside_real_time),
-            scenario("sets-change-while-tasks-run", scenarios::starvation::sets_change),
-            long("sleepers-wait-little", scenarios::latency::sleepers_wait_little),
+        cases: &[
+            case("nobody-starves-between-pinned", cases::starvation::between_pinned),
+            case("nobody-starves-beside-real-time", cases::starvation::beside_real_time),
+            case("sets-change-while-tasks-run", cases::starvation::sets_change),
+            long("sleepers-wait-little", cases::latency::sleepers_wait_little),
         ],
     },
     Leg {
@@ -301,9 +301,9 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "nohz_full=2,3 tsc=reliable",
         modules: &[],
         cpu_s: 120,
-        scenarios: &[
-            scenario("alone-without-ticks", scenarios::tickless::alone_without_ticks),
-            long("together-with-ticks", scenarios::tickless::together_with_ticks),
+        cases: &[
+            case("alone-without-ticks", cases::tickless::alone_without_ticks),
+            long("together-with-ticks", cases::tickless::together_with_ticks),
         ],
     },
     Leg {
@@ -313,10 +313,10 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: &["irqbypass", "kvm", "kvm-amd"],
         cpu_s: 90,
-        scenarios: &[
-            scenario("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
-            scenario("cookies", scenarios::core_scheduling::cookies),
-            scenario("apart", scenarios::core_scheduling::apart),
+        cases: &[
+            case("machine-is-as-asked-for", cases::harness::machine_is_as_asked_for),
+            case("cookies", cases::core_scheduling::cookies),
+            case("apart", cases::core_scheduling::apart),
         ],
     },
     Leg {
@@ -326,10 +326,10 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: &[],
         cpu_s: 260,
-        scenarios: &[
-            long("machine-is-as-asked-for", scenarios::harness::machine_is_as_asked_for),
-            long("cores-before-threads", scenarios::large::cores_before_threads),
-            long("weights-of-many-threads", scenarios::large::weights_of_many_threads),
+        cases: &[
+            long("machine-is-as-asked-for", cases::harness::machine_is_as_asked_for),
+            long("cores-before-threads", cases::large::cores_before_threads),
+            long("weights-of-many-threads", cases::large::weights_of_many_threads),
         ],
     },
     Leg {
@@ -339,7 +339,7 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "",
         modules: &[],
         cpu_s: 60,
-        scenarios: &[scenario("everything-at-once", scenarios::churn::everything_at_once)],
+        cases: &[case("everything-at-once", cases::churn::everything_at_once)],
     },
     Leg {
         name: AGREEMENT_LEG,
@@ -349,11 +349,11 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: "nokaslr norandmaps numa_balancing=disable",
         modules: &[],
         cpu_s: 500,
-        scenarios: &[long("programs", agreement::programs)],
+        cases: &[long("programs", agreement::programs)],
     },
 ];
 
-/// The machine of the benchmarks: each of its scenarios is a scheduler under which all workloads run, the
+/// The machine of the benchmarks: each of its cases is a scheduler under which all workloads run, the
 /// first one the kernel's own. `vm-bench` boots it anew for every scheduler and seed, so that all find the
 /// same state.
 pub static BENCH: Leg = Leg {
@@ -364,16 +364,16 @@ pub static BENCH: Leg = Leg {
     kernel_parameters: "nokaslr norandmaps",
     modules: &[],
     cpu_s: 900,
-    scenarios: &[
-        scenario("eevdf", bench::eevdf),
-        scenario("tandem", bench::tandem),
-        scenario("tandem-plain", |guest| bench::tandem_with_only(guest, &[])),
-        scenario("soft-affinity", |guest| bench::tandem_with_only(guest, &["soft_affinity"])),
-        scenario("numa-homes", |guest| bench::tandem_with_only(guest, &["numa_homes"])),
-        scenario("rate-control", |guest| bench::tandem_with_only(guest, &["rate_control"])),
-        scenario("directed-yield", |guest| bench::tandem_with_only(guest, &["directed_yield"])),
-        scenario("tandem-guest", bench::tandem_guest),
-        scenario("scx_bpfland", bench::scx_bpfland),
+    cases: &[
+        case("eevdf", bench::eevdf),
+        case("tandem", bench::tandem),
+        case("tandem-plain", |guest| bench::tandem_with_only(guest, &[])),
+        case("soft-affinity", |guest| bench::tandem_with_only(guest, &["soft_affinity"])),
+        case("numa-homes", |guest| bench::tandem_with_only(guest, &["numa_homes"])),
+        case("rate-control", |guest| bench::tandem_with_only(guest, &["rate_control"])),
+        case("directed-yield", |guest| bench::tandem_with_only(guest, &["directed_yield"])),
+        case("tandem-guest", bench::tandem_guest),
+        case("scx_bpfland", bench::scx_bpfland),
     ],
 };
 
@@ -392,9 +392,9 @@ mod tests {
         let mut legs = HashSet::new();
         for leg in LEGS.iter().chain([&BENCH]) {
             assert!(legs.insert(leg.name), "{}", leg.name);
-            let mut scenarios = HashSet::new();
-            for scenario in leg.scenarios {
-                assert!(scenarios.insert(scenario.name), "{}/{}", leg.name, scenario.name);
+            let mut cases = HashSet::new();
+            for case in leg.cases {
+                assert!(cases.insert(case.name), "{}/{}", leg.name, case.name);
             }
             assert_eq!(leg.machine.cpus() % leg.machine.nodes, 0, "{}", leg.name);
             assert_eq!(leg.machine.memory_mib % leg.machine.nodes, 0, "{}", leg.name);

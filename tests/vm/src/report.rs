@@ -16,20 +16,20 @@ pub const GUEST_PORT: &str = "/dev/ttyS1";
 pub enum Event {
     /// The guest has set itself up; the release of its kernel.
     Booted(String),
-    /// A scenario begins; its name.
+    /// A case begins; its name.
     Started(String),
-    /// A figure or remark of the scenario that runs.
+    /// A figure or remark of the case that runs.
     Note(String),
-    /// How long a workload took in the scenario that runs, by the guest's clock.
+    /// How long a workload took in the case that runs, by the guest's clock.
     Took {
         /// Its name in the results.
         workload: String,
         /// From its start to its end, seconds.
         seconds: f64,
     },
-    /// The record of a program in the present scenario.
+    /// The record of a program in the present case.
     Recorded(Record),
-    /// The scenario that runs has ended.
+    /// The case that runs has ended.
     Finished {
         /// How long it took by the guest's clock, seconds.
         seconds: f64,
@@ -40,12 +40,12 @@ pub enum Event {
     End,
 }
 
-/// Why a scenario failed.
+/// Why a case failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// The reason, in a line.
     pub why: String,
-    /// The kernel's messages since the scenario began, a record per line; the last ones if there are many.
+    /// The kernel's messages since the case began, a record per line; the last ones if there are many.
     pub dmesg: Vec<String>,
 }
 

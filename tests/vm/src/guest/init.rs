@@ -1,6 +1,6 @@
 //! The first process: mounts a system's file systems, starts the runner, and powers off when that has ended.
 //!
-//! The runner is a process of its own, so that the first one can reap all processes that the scenarios leave
+//! The runner is a process of its own, so that the first one can reap all processes that the cases leave
 //! behind, and so that a runner that panics ends the leg instead of the kernel.
 
 use super::parameters::Parameters;

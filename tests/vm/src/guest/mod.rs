@@ -1,5 +1,5 @@
-//! The guest's side: the first process, which sets the system up, the runner of a leg's scenarios, and what
-//! scenarios are made of.
+//! The guest's side: the first process, which sets the system up, the runner of a leg's cases, and what
+//! cases are made of.
 
 pub mod capped;
 pub mod cgroup;
@@ -35,7 +35,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use work::Work;
 
-/// The input of a scenario.
+/// The input of a case.
 pub struct Guest {
     /// The leg that it runs in.
     pub leg: &'static Leg,
@@ -56,7 +56,7 @@ impl Guest {
         self.report(&Event::Took { workload: workload.into(), seconds: time.as_secs_f64() })
     }
 
-    /// Announces that the kernel will eject a scheduler in this scenario: it complains about that in its log.
+    /// Announces that the kernel will eject a scheduler in this case: it complains about that in its log.
     pub fn expect_ejection(&self) {
         self.ejection_expected.set(true);
     }

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use std::fmt;
 
 const LEG: &str = "vm.leg=";
-const SCENARIOS: &str = "vm.scenarios=";
+const CASES: &str = "vm.cases=";
 const CHURN: &str = "vm.churn_s=";
 
 /// What to do in the guest.
@@ -13,8 +13,8 @@ const CHURN: &str = "vm.churn_s=";
 pub struct Parameters {
     /// The leg that this is.
     pub leg: String,
-    /// Its scenarios to run; none: all.
-    pub scenarios: Vec<String>,
+    /// Its cases to run; none: all.
+    pub cases: Vec<String>,
     /// Length of the churn, seconds.
     pub churn_s: u64,
 }
@@ -25,8 +25,7 @@ impl Parameters {
         let value = |key| command_line.split_whitespace().find_map(|word| word.strip_prefix(key));
         Ok(Self {
             leg: value(LEG).with_context(|| format!("no {LEG} on the kernel's command line"))?.to_owned(),
-            scenarios: value(SCENARIOS)
-                .map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect()),
+            cases: value(CASES).map_or_else(Vec::new, |names| names.split(',').map(str::to_owned).collect()),
             churn_s: value(CHURN)
                 .and_then(|seconds| seconds.parse().ok())
                 .with_context(|| format!("no {CHURN} with a number on the kernel's command line"))?,
@@ -37,9 +36,9 @@ impl Parameters {
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{LEG}{} {CHURN}{}", self.leg, self.churn_s)?;
-        match self.scenarios.is_empty() {
+        match self.cases.is_empty() {
             true => Ok(()),
-            false => write!(f, " {SCENARIOS}{}", self.scenarios.join(",")),
+            false => write!(f, " {CASES}{}", self.cases.join(",")),
         }
     }
 }
@@ -50,9 +49,9 @@ mod tests {
 
     #[test]
     fn parameters_survive_the_command_line() {
-        for scenarios in [&[][..], &["boots"], &["boots", "ends"]] {
-            let scenarios = scenarios.iter().map(|&name| name.to_owned()).collect();
-            let parameters = Parameters { leg: "base".into(), scenarios, churn_s: 60 };
+        for cases in [&[][..], &["boots"], &["boots", "ends"]] {
+            let cases = cases.iter().map(|&name| name.to_owned()).collect();
+            let parameters = Parameters { leg: "base".into(), cases, churn_s: 60 };
             let line = format!("console=ttyS0 {parameters} quiet\n");
             assert_eq!(Parameters::parse(&line).unwrap(), parameters);
         }

@@ -1,4 +1,4 @@
-//! Processes that scenarios start, which end with them.
+//! Processes that cases start, which end with them.
 
 use super::wait;
 use anyhow::{Context, Result, ensure};

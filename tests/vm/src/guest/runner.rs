@@ -1,9 +1,9 @@
-//! Runs a leg's scenarios, one after the other, and checks after each whether the system is as it was before.
+//! Runs a leg's cases, one after the other, and checks after each whether the system is as it was before.
 
 use super::kernel_log::{self, KernelLog};
 use super::parameters::Parameters;
 use super::{Guest, cpus, sched_ext};
-use crate::leg::{self, Scenario};
+use crate::leg::{self, Case};
 use crate::report::{Event, Failure, GUEST_PORT};
 use anyhow::{Context, Result, anyhow, ensure};
 use std::any::Any;
@@ -17,7 +17,7 @@ pub const ARGUMENT: &str = "leg";
 /// How many of the last records of the kernel's log go with a failure.
 const LOG_RECORDS: usize = 60;
 
-/// Runs the scenarios that the kernel's command line names.
+/// Runs the cases that the kernel's command line names.
 pub fn run() -> Result<()> {
     let parameters = Parameters::parse(&read("/proc/cmdline")?)?;
     let leg = leg::find(&parameters.leg).with_context(|| format!("there is no leg {}", parameters.leg))?;
@@ -33,21 +33,21 @@ pub fn run() -> Result<()> {
     let (online, cpus) = (cpus::online()?, leg.machine.cpus());
     ensure!(online.len() == cpus as usize, "of {cpus} CPUs only {online:?} came up");
     guest.report(&Event::Booted(release()?))?;
-    for scenario in leg.scenarios {
-        let wanted = &parameters.scenarios;
-        if wanted.is_empty() || wanted.iter().any(|name| name == scenario.name) {
-            run_scenario(&guest, scenario)?;
+    for case in leg.cases {
+        let wanted = &parameters.cases;
+        if wanted.is_empty() || wanted.iter().any(|name| name == case.name) {
+            run_case(&guest, case)?;
         }
     }
     guest.report(&Event::End)
 }
 
-fn run_scenario(guest: &Guest, scenario: &Scenario) -> Result<()> {
-    guest.report(&Event::Started(scenario.name.into()))?;
+fn run_case(guest: &Guest, case: &Case) -> Result<()> {
+    guest.report(&Event::Started(case.name.into()))?;
     guest.ejection_expected.set(false);
     let mut log = KernelLog::from_now()?;
     let start = Instant::now();
-    let result = catch_unwind(AssertUnwindSafe(|| (scenario.run)(guest)))
+    let result = catch_unwind(AssertUnwindSafe(|| (case.run)(guest)))
         .unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", panic_message(&*panic))));
     let seconds = start.elapsed().as_secs_f64();
 
@@ -62,7 +62,7 @@ fn run_scenario(guest: &Guest, scenario: &Scenario) -> Result<()> {
     guest.report(&Event::Finished { seconds, failure })
 }
 
-/// Brings the system back to how scenarios find it; that this was needed is an error.
+/// Brings the system back to how cases find it; that this was needed is an error.
 fn restore() -> Result<()> {
     let loaded = sched_ext::disable()?;
     let offline = cpus::bring_all_online()?;

@@ -154,7 +154,7 @@ impl Index<&str> for Counters {
     /// A counter's value.
     ///
     /// # Panics
-    /// If there is no such counter, which fails the scenario.
+    /// If there is no such counter, which fails the case.
     fn index(&self, name: &str) -> &u64 {
         self.0.get(name).unwrap_or_else(|| panic!("there is no counter {name}"))
     }

@@ -1,6 +1,6 @@
 //! Work for the scheduler: processes whose demand is known.
 //!
-//! They are `vm-guest work ...`, so that a scenario defines its work without a program of its own.
+//! They are `vm-guest work ...`, so that a case defines its work without a program of its own.
 //! [`tasks`](super::tasks) reads from outside what they get.
 
 use super::process::Process;

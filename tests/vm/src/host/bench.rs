@@ -16,10 +16,10 @@ use super::outcome::Outcome;
 use super::qemu;
 use super::table::Table;
 use super::{c_project, find_kernel, in_parallel, initramfs, programs_folder};
+use crate::cases::bench::CONFIGURATION;
 use crate::guest::parameters::Parameters;
-use crate::leg::{BENCH, Scenario};
+use crate::leg::{BENCH, Case};
 use crate::report::Event;
-use crate::scenarios::bench::CONFIGURATION;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use std::fs;
@@ -52,7 +52,7 @@ pub struct Options {
 
 /// A scheduler and a seed.
 struct Plan {
-    scheduler: &'static Scenario,
+    scheduler: &'static Case,
     seed: u32,
 }
 
@@ -116,8 +116,7 @@ pub fn run(options: &Options) -> Result<()> {
 /// Boots the machine with the plan's seed, and lets it run all workloads under the plan's scheduler.
 fn run_once(plan: &Plan, kernel: &Path, initramfs: &Path, work: &Path) -> Result<Times> {
     let Plan { scheduler, seed } = plan;
-    let parameters =
-        Parameters { leg: BENCH.name.into(), scenarios: vec![scheduler.name.into()], churn_s: 0 };
+    let parameters = Parameters { leg: BENCH.name.into(), cases: vec![scheduler.name.into()], churn_s: 0 };
     let folder = work.join(format!("{}-{seed}", scheduler.name));
     let run = qemu::boot(&BENCH, &parameters, *seed, kernel, initramfs, &folder)?;
     let outcome = Outcome::new(BENCH.name, &[*scheduler], &run);
@@ -137,13 +136,12 @@ fn run_once(plan: &Plan, kernel: &Path, initramfs: &Path, work: &Path) -> Result
 }
 
 /// The kernel's own scheduler, and those that are asked for, or all.
-fn schedulers(names: &[String]) -> Result<Vec<&'static Scenario>> {
-    let [own, others @ ..] = BENCH.scenarios else { unreachable!("the leg has scenarios") };
-    let known: Vec<&str> = others.iter().map(|scenario| scenario.name).collect();
+fn schedulers(names: &[String]) -> Result<Vec<&'static Case>> {
+    let [own, others @ ..] = BENCH.cases else { unreachable!("the leg has cases") };
+    let known: Vec<&str> = others.iter().map(|case| case.name).collect();
     for name in names {
         ensure!(known.contains(&&**name), "there is no scheduler {name}; there are: {}", known.join(", "));
     }
-    let wanted =
-        others.iter().filter(|scenario| names.is_empty() || names.iter().any(|name| name == scenario.name));
+    let wanted = others.iter().filter(|case| names.is_empty() || names.iter().any(|name| name == case.name));
     Ok([own].into_iter().chain(wanted).collect())
 }

@@ -16,7 +16,7 @@ use std::process::Command;
 const BUILT: [&str; 3] = ["tandem", "tandemd", "vm-guest"];
 /// Programs of the machine.
 const INSTALLED: [&str; 4] = ["busybox", "chrt", "hackbench", "stress-ng"];
-/// What busybox is called by scenarios.
+/// What busybox is called by cases.
 const APPLETS: [&str; 2] = ["sh", "true"];
 /// Folders on which the guest mounts something.
 const MOUNT_POINTS: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
@@ -55,7 +55,7 @@ pub fn pack(
         add_program(&mut archive, &name, &program)?;
     }
     for name in LEGS.iter().flat_map(|leg| leg.modules) {
-        // A module that is not there is built in, or the leg's scenarios will miss it.
+        // A module that is not there is built in, or the leg's cases will miss it.
         if let Some(module) = find_module(modules, name)? {
             archive.file(&Path::new(MODULES_FOLDER).join(format!("{name}.ko")), &expand(&module)?);
         }

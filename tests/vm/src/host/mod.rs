@@ -15,7 +15,7 @@ mod vms;
 pub use options::Options;
 
 use crate::guest::parameters::Parameters;
-use crate::leg::{LEGS, Leg, Scenario};
+use crate::leg::{Case, LEGS, Leg};
 use crate::record::Record;
 use crate::report::Event;
 use anyhow::{Context, Result, ensure};
@@ -28,13 +28,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
-/// How many boots of a leg in a row may end by a fault of the emulator before a scenario does.
+/// How many boots of a leg in a row may end by a fault of the emulator before a case does.
 const FRUITLESS_MAX: usize = 8;
 
-/// A leg and those of its scenarios that are to run.
+/// A leg and those of its cases that are to run.
 struct Plan {
     leg: &'static Leg,
-    scenarios: Vec<&'static Scenario>,
+    cases: Vec<&'static Case>,
 }
 
 /// Runs what the options ask for; whether all of it passed.
@@ -45,8 +45,8 @@ pub fn run(options: &Options) -> Result<bool> {
     let plans = plan(options)?;
     if options.list {
         for plan in &plans {
-            for scenario in &plan.scenarios {
-                println!("{}/{}", plan.leg.name, scenario.name);
+            for case in &plan.cases {
+                println!("{}/{}", plan.leg.name, case.name);
             }
         }
         return Ok(true);
@@ -69,16 +69,16 @@ pub fn run(options: &Options) -> Result<bool> {
     let boot = |plan: &Plan| {
         let folder = work.join(plan.leg.name);
         let initramfs = if plan.leg.has_vms() { &with_qemu } else { &initramfs };
-        let boot = |scenarios: &[&'static Scenario]| {
+        let boot = |cases: &[&'static Case]| {
             println!("booting the leg {}", plan.leg.name);
             let parameters = Parameters {
                 leg: plan.leg.name.into(),
-                scenarios: scenarios.iter().map(|scenario| scenario.name.to_owned()).collect(),
+                cases: cases.iter().map(|case| case.name.to_owned()).collect(),
                 churn_s: options.churn,
             };
             qemu::boot(plan.leg, &parameters, options.seed, &kernel, initramfs, &folder)
         };
-        let (run, its_faults) = run_all(&plan.scenarios, boot)?;
+        let (run, its_faults) = run_all(&plan.cases, boot)?;
         let named = its_faults.into_iter().map(|(fault, console)| (plan.leg.name, fault, console));
         faults.lock().expect("no thread panics with the lock").extend(named);
         write_records(&run.events, &folder)?;
@@ -86,7 +86,7 @@ pub fn run(options: &Options) -> Result<bool> {
             .lock()
             .expect("no thread panics with the lock")
             .extend(run.events.iter().filter_map(Event::record));
-        Ok(Outcome::new(plan.leg.name, &plan.scenarios, &run))
+        Ok(Outcome::new(plan.leg.name, &plan.cases, &run))
     };
     let mut passed = 0;
     let mut failed = 0;
@@ -115,7 +115,7 @@ pub fn run(options: &Options) -> Result<bool> {
         console.iter().for_each(|line| println!("    console: {line}"));
     }
     let records = records.into_inner().expect("no thread panics with the lock");
-    let agrees = match options.scenario {
+    let agrees = match options.case {
         None if !records.is_empty() => compare(&records)?,
         _ => true,
     };
@@ -125,13 +125,13 @@ pub fn run(options: &Options) -> Result<bool> {
 /// A fault of the emulator, and the end of the output of the guest's kernel.
 type Spoilt = (&'static str, Vec<String>);
 
-/// Boots a leg; if the emulator is at fault, again, for the scenarios that have not ended. Returns all
+/// Boots a leg; if the emulator is at fault, again, for the cases that have not ended. Returns all
 /// reports, and the faults.
 fn run_all(
-    scenarios: &[&'static Scenario],
-    boot: impl Fn(&[&'static Scenario]) -> Result<Run>,
+    cases: &[&'static Case],
+    boot: impl Fn(&[&'static Case]) -> Result<Run>,
 ) -> Result<(Run, Vec<Spoilt>)> {
-    let mut left = scenarios.to_vec();
+    let mut left = cases.to_vec();
     let mut whole: Option<Run> = None;
     let (mut faults, mut fruitless) = (Vec::new(), 0);
     loop {
@@ -141,7 +141,7 @@ fn run_all(
             faults.push((fault, outcome::last_lines(&run.console)));
             let before = left.len();
             let finished = run.keep_finished();
-            left.retain(|scenario| !finished.iter().any(|name| name == scenario.name));
+            left.retain(|case| !finished.iter().any(|name| name == case.name));
             fruitless = if left.len() < before { 0 } else { fruitless + 1 };
             if left.is_empty() {
                 run.end_well();
@@ -190,13 +190,13 @@ fn plan(options: &Options) -> Result<Vec<Plan>> {
     let wanted = |filter: &Option<String>, name| filter.as_deref().is_none_or(|wanted| wanted == name);
     let mut plans = Vec::new();
     for leg in LEGS.iter().filter(|leg| wanted(&options.leg, leg.name)) {
-        let asked = leg.scenarios.iter().filter(|scenario| wanted(&options.scenario, scenario.name));
-        let scenarios: Vec<_> = asked.filter(|scenario| !(options.short && scenario.is_long)).collect();
-        if !scenarios.is_empty() {
-            plans.push(Plan { leg, scenarios });
+        let asked = leg.cases.iter().filter(|case| wanted(&options.case, case.name));
+        let cases: Vec<_> = asked.filter(|case| !(options.short && case.is_long)).collect();
+        if !cases.is_empty() {
+            plans.push(Plan { leg, cases });
         }
     }
-    ensure!(!plans.is_empty(), "there is no such leg or scenario; `--list` shows those that there are");
+    ensure!(!plans.is_empty(), "there is no such leg or case; `--list` shows those that there are");
     Ok(plans)
 }
 
@@ -258,17 +258,17 @@ mod tests {
 
     fn names(arguments: &[&str]) -> Result<Vec<(&'static str, usize)>> {
         let options = Options::parse_from([&["vm-tests"], arguments].concat());
-        Ok(plan(&options)?.iter().map(|plan| (plan.leg.name, plan.scenarios.len())).collect())
+        Ok(plan(&options)?.iter().map(|plan| (plan.leg.name, plan.cases.len())).collect())
     }
 
     #[test]
-    fn options_choose_legs_and_scenarios() {
+    fn options_choose_legs_and_cases() {
         assert_eq!(names(&[]).unwrap().len(), LEGS.len());
-        assert_eq!(names(&["--leg", "life"]).unwrap(), [("life", LEGS[0].scenarios.len())]);
-        assert_eq!(names(&["--scenario", "hackbench-runs"]).unwrap(), [("life", 1)]);
-        assert!(names(&["--leg", "numa", "--scenario", "hackbench-runs"]).is_err());
-        assert!(names(&["--leg", "large", "--scenario", "cores-before-threads"]).is_ok());
-        assert!(names(&["--short", "--leg", "large", "--scenario", "cores-before-threads"]).is_err());
+        assert_eq!(names(&["--leg", "life"]).unwrap(), [("life", LEGS[0].cases.len())]);
+        assert_eq!(names(&["--case", "hackbench-runs"]).unwrap(), [("life", 1)]);
+        assert!(names(&["--leg", "numa", "--case", "hackbench-runs"]).is_err());
+        assert!(names(&["--leg", "large", "--case", "cores-before-threads"]).is_ok());
+        assert!(names(&["--short", "--leg", "large", "--case", "cores-before-threads"]).is_err());
         let churn_s = |arguments: &[&str]| Options::parse_from([&["vm-tests"], arguments].concat()).churn;
         assert_eq!(
             [churn_s(&[]), churn_s(&["--short"]), churn_s(&["--short", "--churn", "7"])],
@@ -276,16 +276,16 @@ mod tests {
         );
     }
 
-    /// The reports of a boot that ends these of the requested scenarios, and then has a fault or not.
-    fn told(asked: &[&'static Scenario], ends: usize, has_fault: bool) -> Run {
+    /// The reports of a boot that ends these of the requested cases, and then has a fault or not.
+    fn told(asked: &[&'static Case], ends: usize, has_fault: bool) -> Run {
         let mut events = vec![Event::Booted("7.3".into())];
-        for scenario in &asked[..ends] {
-            events.push(Event::Started(scenario.name.into()));
+        for case in &asked[..ends] {
+            events.push(Event::Started(case.name.into()));
             events.push(Event::Finished { seconds: 1.0, failure: None });
         }
         let console = if has_fault { "Oops: int3" } else { "" };
         match asked.get(ends) {
-            Some(scenario) => events.push(Event::Started(scenario.name.into())),
+            Some(case) => events.push(Event::Started(case.name.into())),
             None => events.push(Event::End),
         }
         let second = std::time::Duration::from_secs(1);
@@ -295,16 +295,16 @@ mod tests {
 
     #[test]
     fn a_leg_continues_where_the_emulator_was_at_fault() {
-        let scenarios: Vec<&Scenario> = LEGS[0].scenarios.iter().take(5).collect();
+        let cases: Vec<&Case> = LEGS[0].cases.iter().take(5).collect();
         let passed = |ends: &[(usize, bool)]| {
             let boots = std::cell::Cell::new(0);
-            let (run, faults) = run_all(&scenarios, |asked| {
+            let (run, faults) = run_all(&cases, |asked| {
                 let (ends, has_fault) = ends[boots.replace(boots.get() + 1)];
                 Ok(told(asked, ends, has_fault))
             })
             .unwrap();
             assert_eq!(run.duration.as_secs(), boots.get() as u64);
-            let outcome = Outcome::new(LEGS[0].name, &scenarios, &run);
+            let outcome = Outcome::new(LEGS[0].name, &cases, &run);
             (outcome.passed(), outcome.failed(), faults.len(), boots.get())
         };
         assert_eq!(passed(&[(5, false)]), (5, 0, 0, 1));

@@ -17,13 +17,13 @@ pub struct Options {
     /// Boot this leg only
     #[arg(long, value_name = "NAME")]
     pub leg: Option<String>,
-    /// Run this scenario only, in every leg that has it
+    /// Run this case only, in every leg that has it
     #[arg(long, value_name = "NAME")]
-    pub scenario: Option<String>,
-    /// Leave out the scenarios that take long, and limit the churn to 20 s
+    pub case: Option<String>,
+    /// Leave out the cases that take long, and limit the churn to 20 s
     #[arg(long)]
     pub short: bool,
-    /// Print LEG/SCENARIO for each that would run, and boot nothing
+    /// Print LEG/CASE for each that would run, and boot nothing
     #[arg(long)]
     pub list: bool,
     /// Compare the simulator with the records in this folder, and boot nothing; may be given several times,

@@ -1,7 +1,7 @@
 //! The results of a leg, and how they are printed.
 
 use super::qemu::{End, Run};
-use crate::leg::Scenario;
+use crate::leg::Case;
 use crate::report::{Event, Failure};
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct Outcome {
     /// The release of the guest's kernel, if it came up.
     pub release: Option<String>,
     leg: &'static str,
-    results: Vec<ScenarioResult>,
+    results: Vec<CaseResult>,
     /// Why the leg as a whole went wrong, and the end of its console.
     trouble: Option<Failure>,
     /// By the machine's clock.
@@ -22,7 +22,7 @@ pub struct Outcome {
     cpu_seconds: f64,
 }
 
-struct ScenarioResult {
+struct CaseResult {
     name: &'static str,
     notes: Vec<String>,
     seconds: f64,
@@ -30,11 +30,11 @@ struct ScenarioResult {
 }
 
 impl Outcome {
-    /// Combines the guest's reports about these scenarios; a scenario without a report has failed.
-    pub fn new(leg: &'static str, scenarios: &[&'static Scenario], run: &Run) -> Self {
+    /// Combines the guest's reports about these cases; a case without a report has failed.
+    pub fn new(leg: &'static str, cases: &[&'static Case], run: &Run) -> Self {
         let mut release = None;
-        let mut results: Vec<ScenarioResult> =
-            scenarios.iter().map(|scenario| ScenarioResult::unreported(scenario.name)).collect();
+        let mut results: Vec<CaseResult> =
+            cases.iter().map(|case| CaseResult::unreported(case.name)).collect();
         let mut current = None;
         let mut ended = false;
         for event in &run.events {
@@ -76,19 +76,19 @@ impl Outcome {
         Self { release, leg, results, trouble, seconds, cpu_seconds }
     }
 
-    /// How many scenarios passed.
+    /// How many cases passed.
     pub fn passed(&self) -> usize {
         self.results.len() - self.results.iter().filter(|result| result.failure.is_some()).count()
     }
 
-    /// How many failed; a leg that went wrong after all its scenarios passed counts as one.
+    /// How many failed; a leg that went wrong after all its cases passed counts as one.
     pub fn failed(&self) -> usize {
         let failed = self.results.len() - self.passed();
         failed.max(usize::from(self.trouble.is_some()))
     }
 }
 
-impl ScenarioResult {
+impl CaseResult {
     fn unreported(name: &'static str) -> Self {
         Self { name, notes: Vec::new(), seconds: 0.0, failure: Some(failure("it never began")) }
     }
@@ -141,16 +141,16 @@ mod tests {
     use std::process::ExitStatus;
     use std::time::Duration;
 
-    const fn scenario(name: &'static str) -> Scenario {
-        Scenario { name, run: |_| Ok(()), is_long: false }
+    const fn case(name: &'static str) -> Case {
+        Case { name, run: |_| Ok(()), is_long: false }
     }
 
-    static SCENARIOS: [Scenario; 3] = [scenario("first"), scenario("second"), scenario("third")];
+    static CASES: [Case; 3] = [case("first"), case("second"), case("third")];
 
     fn outcome(events: Vec<Event>, end: End) -> Outcome {
         let [duration, cpu_time] = [9, 12].map(Duration::from_secs);
         let run = Run { events, end, console: "kernel panic\n".into(), duration, cpu_time };
-        Outcome::new("base", &SCENARIOS.each_ref(), &run)
+        Outcome::new("base", &CASES.each_ref(), &run)
     }
 
     fn passed(name: &str) -> [Event; 2] {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_after_the_last_scenario_is_a_failure() {
+    fn a_panic_after_the_last_case_is_a_failure() {
         let events = ["first", "second", "third"].iter().flat_map(|name| passed(name)).collect();
         let outcome = outcome(events, success());
         assert_eq!((outcome.passed(), outcome.failed()), (3, 1));

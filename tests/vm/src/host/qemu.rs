@@ -58,7 +58,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Leaves out the reports of a scenario that did not end; returns the names of those that did.
+    /// Leaves out the reports of a case that did not end; returns the names of those that did.
     pub fn keep_finished(&mut self) -> Vec<String> {
         let is_end = |event: &Event| matches!(event, Event::Finished { .. });
         self.events.truncate(self.events.iter().rposition(is_end).map_or(0, |last| last + 1));
@@ -75,7 +75,7 @@ impl Run {
         self.end = End::Left(ExitStatus::default());
     }
 
-    /// With another boot of the same leg, which ran other scenarios.
+    /// With another boot of the same leg, which ran other cases.
     pub fn and_then(mut self, next: Self) -> Self {
         self.events.extend(next.events);
         Self {
@@ -181,8 +181,8 @@ pub fn boot(
         let name = leg.name;
         // CI may end before the leg does: its log then shows where that was.
         let tell = move |event: &Event| {
-            if let Event::Started(scenario) = event {
-                println!("{name}/{scenario} begins");
+            if let Event::Started(case) = event {
+                println!("{name}/{case} begins");
             }
         };
         move || listen(reports, &heard, tell)

@@ -1,4 +1,4 @@
-//! The guest has the properties that the other scenarios assume. None of these needs the scheduler.
+//! The guest has the properties that the other cases assume. None of these needs the scheduler.
 
 use super::hackbench;
 use crate::guest::{Guest, cpus, sched_ext};
@@ -47,7 +47,7 @@ pub fn hackbench_runs(guest: &Guest) -> Result<()> {
 }
 
 /// The guest can be a host: KVM works in it. Whether KVM lets a spinning vCPU continue is noted, and left to
-/// other scenarios.
+/// other cases.
 pub fn kvm_is_there(guest: &Guest) -> Result<()> {
     ensure!(Path::new("/dev/kvm").exists(), "there is no /dev/kvm");
     let count = fs::read_to_string("/sys/module/kvm_amd/parameters/pause_filter_count")?;

@@ -1,4 +1,4 @@
-//! The scenarios for guests, one file per subject. [`crate::leg`] has the table of legs and scenarios.
+//! The cases for guests, one file per subject. [`crate::leg`] has the table of legs and cases.
 
 pub mod abuse;
 pub mod agreement;
