@@ -280,7 +280,7 @@ impl fmt::Display for RunSummary {
         )?;
         writeln!(
             f,
-            "          a second and pCPU: {} schedules, {} context switches, {} preemptions",
+            "          per second and pCPU: {} schedules, {} context switches, {} preemptions",
             number(host.schedules_per_s_per_pcpu),
             number(host.context_switches_per_s_per_pcpu),
             number(host.preemptions_per_s_per_pcpu),
@@ -313,7 +313,7 @@ impl fmt::Display for RunSummary {
             writeln!(f, "{:10}{line}", if position == 0 { "policy" } else { "" })?;
         }
 
-        writeln!(f, "\n{:>COLUMNS$}", "moves to another pCPU a second:")?;
+        writeln!(f, "\n{:>COLUMNS$}", "moves to another pCPU per second:")?;
         writeln!(
             f,
             "{:16} {:>5} {:>6} {:>7} {:>7} {:>7} {:>7}   {:>10} {:>10} {:>10}",
@@ -365,11 +365,11 @@ impl fmt::Display for RunSummary {
 /// One or two lines.
 impl fmt::Display for PauseLoopSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "spinners  a second and pCPU: {} pause-loop exits", number(self.exits_per_s_per_pcpu))?;
+        writeln!(f, "spinners  per second and pCPU: {} pause-loop exits", number(self.exits_per_s_per_pcpu))?;
         if self.yield_success_pct.is_some() {
             writeln!(
                 f,
-                "          a second: {} directed yields, {} failed ({} % successful)",
+                "          per second: {} directed yields, {} failed ({} % successful)",
                 number(self.directed_yields_per_s),
                 number(self.failed_yields_per_s),
                 number(self.yield_success_pct),
@@ -429,7 +429,7 @@ mod tests {
             failed_yields_per_s: Some(0.0),
             yield_success_pct: None,
         };
-        assert_eq!(xen.to_string(), "spinners  a second and pCPU: 12.3 pause-loop exits\n");
+        assert_eq!(xen.to_string(), "spinners  per second and pCPU: 12.3 pause-loop exits\n");
         let kvm = PauseLoopSummary {
             exits_per_s_per_pcpu: Some(123_456.0),
             directed_yields_per_s: Some(1_234.5),
@@ -438,8 +438,8 @@ mod tests {
         };
         assert_eq!(
             kvm.to_string(),
-            "spinners  a second and pCPU: 123456 pause-loop exits\n          \
-             a second: 1234 directed yields, 411.5 failed (75.0 % successful)\n"
+            "spinners  per second and pCPU: 123456 pause-loop exits\n          \
+             per second: 1234 directed yields, 411.5 failed (75.0 % successful)\n"
         );
     }
 

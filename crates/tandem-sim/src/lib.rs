@@ -6,10 +6,10 @@
 //! cost       what things cost on a machine: caches, memory, interrupts, locks
 //! engine     clock, event queue, random streams
 //! kernel     one scheduling level, the host's or a guest's: CPUs, tasks, and a policy that decides
-//! policy     the deciding code: Xen credit; Linux CFS and EEVDF
+//! policy     the deciding code: Xen credit; Linux CFS and EEVDF; compiled schedulers for sched_ext
 //! program    what a task does, operation by operation
 //! scenario   all of the above put together, checked before it runs
-//! trace      scheduling events, for whoever follows a run
+//! trace      scheduling events, for observers
 //! metrics    what a run measured
 //! ```
 //!

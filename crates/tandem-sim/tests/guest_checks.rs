@@ -56,7 +56,7 @@ fn a_guest_that_fits_is_accepted() {
 fn what_does_not_fit_is_refused() {
     type Change = fn(&mut Guest);
     let cases: [(Change, &str); 18] = [
-        (|guest| guest.topology = cores(3), "is told of 3 CPUs, but it has 2 vCPUs"),
+        (|guest| guest.topology = cores(3), "sees 3 CPUs, but it has 2 vCPUs"),
         (|guest| guest.policy = PolicySettings::Credit(CreditSettings::default()), "credit is no policy"),
         (
             |guest| guest.policy = PolicySettings::Linux(LinuxSettings { tick_hz: 0, ..Default::default() }),

@@ -34,8 +34,8 @@ const FROM_CASE_MAX: u64 = 1_000_000_000_000_000_000;
     tandem check --policy host=object:scx_mine.bpf.o\n  \
     tandem check --policy host=object:new.bpf.o --except host=object:old.bpf.o\n  \
     tandem check found/shares.toml\n\n\
-    Cases are made small for as long again as --for says; with --cases, each in 400 runs at most. Ctrl-C or SIGTERM ends both, \
-    and what was found is reported as small as it is; a second one ends the command at once. What --out names has each case as \
+    The search reduces cases for as long again as --for says; with --cases, each in 400 runs at most. Ctrl-C or SIGTERM ends \
+    both and reports what was found, as small as it is; a second one ends the command at once. Each case is written to --out as \
     soon as it is found. The exit status is 1 if a promise is broken.")]
 pub struct Args {
     /// Judge these scenario files instead of searching
@@ -50,7 +50,7 @@ pub struct Args {
     /// Seed of the search
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
-    /// How long to search, and again to make small what is found [default: 1min]
+    /// How long to search, and then again to reduce what is found [default: 1min]
     #[arg(long = "for", value_name = "TIME", conflicts_with = "cases", value_parser = parse_time)]
     time: Option<Duration>,
     /// Try this many cases, however long that takes
@@ -65,7 +65,7 @@ pub struct Args {
     /// End with the first case that breaks a promise
     #[arg(long)]
     first: bool,
-    /// Number of cases per broken promise to make small
+    /// Number of cases per broken promise to reduce
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1000))]
     keep: u16,
     /// Write what was found into this folder

@@ -32,18 +32,18 @@ impl MachineSource {
     pub fn load(&self) -> anyhow::Result<Machine> {
         Ok(match (&self.machine, &self.sysfs, &self.hwloc) {
             (Some(name), ..) => preset_or_file(name)?,
-            (_, Some(root), _) => telling(read_sysfs_assuming(root).map_err(BadInput::new)?),
+            (_, Some(root), _) => reporting(read_sysfs_assuming(root).map_err(BadInput::new)?),
             (_, _, Some(file)) => read_hwloc(file).map_err(BadInput::new)?,
             // Nothing that the user gave is to blame then.
-            (None, None, None) => telling(read_sysfs_assuming(Path::new("/"))?),
+            (None, None, None) => reporting(read_sysfs_assuming(Path::new("/"))?),
         })
     }
 }
 
-/// Tells what had to be assumed of a machine.
-fn telling((machine, assumed): (Machine, Vec<String>)) -> Machine {
+/// Reports what had to be assumed of a machine.
+fn reporting((machine, assumed): (Machine, Vec<String>)) -> Machine {
     for one in assumed {
-        // Who reads it may be gone.
+        // Standard error may be closed.
         let _ = writeln!(io::stderr(), "tandem: assumed: {one}");
     }
     machine

@@ -28,7 +28,7 @@ const HELP: &str = "Without a machine option, it observes the VMs of this host f
 the planner for the home of a new VM. The other VMs have the homes that a running `tandem run` gave them, or else the planner's. What \
 it cannot read is reported on standard error; root can read more.
 
-Below each VM, the table lists the best candidate nodes. LOST is the additional CPU time per second, in CPUs, that all VMs together \
+Below each VM, the table lists the best candidate nodes. `CPUs lost` is the additional CPU time per second that all VMs together \
 lose if the new VM runs there; its range covers programs that wait little and much for memory.
 
 If no node has room, the exit status is 2.

@@ -57,6 +57,8 @@ fn what_is_found_is_a_scenario_that_breaks_the_same_promise() {
     let [file] = &files[..] else { panic!("{files:?}") };
     let scenario = fs::read_to_string(file).unwrap();
     assert!(scenario.starts_with("# Breaks P2 (shares): "), "{scenario}");
+    let third = scenario.lines().nth(2).unwrap();
+    assert!(third.starts_with("# Found by `tandem check --seed 1` as case "), "{third}");
 
     let file = file.to_str().unwrap();
     let output = check(&["--promise", "shares", file], dir.path());

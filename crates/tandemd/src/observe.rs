@@ -96,14 +96,14 @@ impl Window {
         Self { vms: vms.into_iter().map(observed).collect(), start }
     }
 
-    /// Looks where threads are; to be called at least every [`SAMPLE`] or so.
+    /// Samples the CPU of each thread; call it at least every [`SAMPLE`].
     pub fn sample(&mut self, machine: &Machine) {
         for (vm, usage) in &mut self.vms {
             usage.sample(vm, machine);
         }
     }
 
-    /// Reads all the rest. `root` is `/` for this machine; `read` tells what a VM may use, and where its memory is.
+    /// Ends the observation and reads everything else. `root` is `/` for this machine; `read` tells what a VM may use, and where its memory is.
     pub fn close(
         self,
         root: &Path,
@@ -140,7 +140,7 @@ impl Window {
     }
 }
 
-/// What the agent that is at work says where VMs live, or would live; nothing if there is none. `root` is `/` for this machine.
+/// The homes that the running agent gives VMs, or would give; nothing if no agent runs. `root` is `/` for this machine.
 ///
 /// # Errors
 /// If its file cannot be used.

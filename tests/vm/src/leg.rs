@@ -29,7 +29,7 @@ pub struct Leg {
     /// Modules of the kernel to load, in this order; one that is not there counts as built in.
     pub modules: &'static [&'static str],
     /// Most CPU time that QEMU took so far under any load of the machine, s, without the requested time of
-    /// the churn. Ten times that is its limit.
+    /// the churn. Four times that is its limit.
     pub cpu_s: u64,
     /// What runs, in this order.
     pub cases: &'static [Case],

@@ -1,7 +1,7 @@
 //! The planner's view of a VM.
 
 use super::parts::{Part, divide, part_of, shares};
-use super::tracked_vm::{Apart, TrackedVm, id_of, ids_of};
+use super::tracked_vm::{Apart, TrackedVm, id_of, ids_of, is_confined};
 use crate::vms::VirtualNode;
 use tandem_machine::Machine;
 use tandem_machine::homes::{self, HomeRequest, VmView};
@@ -114,10 +114,4 @@ impl TrackedVm {
             (None, _) => HomeRequest::Any,
         }
     }
-}
-
-/// Whether these CPUs of a vCPU are all isolated.
-pub(super) fn is_confined(machine: &Machine, cpus: &[u32]) -> bool {
-    let mut usable = cpus.iter().filter_map(|&cpu| machine.find_cpu(cpu)).peekable();
-    usable.peek().is_some() && !usable.any(|cpu| machine.housekeeping_cpus().contains(cpu))
 }

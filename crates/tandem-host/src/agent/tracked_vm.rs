@@ -4,7 +4,6 @@ use super::actuator::Actuator;
 use super::locality::Locality;
 use super::parts::{Part, part_of, planner_numbers, virtual_nodes};
 use super::rules::fits;
-use super::seen::is_confined;
 use super::vcpu_times::{Demand, VcpuTimes};
 use crate::scheduler::PreferenceError;
 use crate::tasks;
@@ -461,6 +460,12 @@ fn give(actuator: &impl Actuator, threads: &[u32], nodes: &[u32]) -> Result<(), 
 pub(super) fn numbers(machine: &Machine, home: Option<&Home>) -> Vec<u32> {
     let nodes = home.into_iter().flat_map(|home| &home.nodes);
     nodes.map(|node| machine.nodes()[node.index()].os_index).collect()
+}
+
+/// Whether these CPUs of a vCPU are all isolated.
+pub(super) fn is_confined(machine: &Machine, cpus: &[u32]) -> bool {
+    let mut usable = cpus.iter().filter_map(|&cpu| machine.find_cpu(cpu)).peekable();
+    usable.peek().is_some() && !usable.any(|cpu| machine.housekeeping_cpus().contains(cpu))
 }
 
 /// The node with this number.

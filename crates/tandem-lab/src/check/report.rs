@@ -16,7 +16,7 @@ pub fn file(found: &FoundCase, options: &Options) -> String {
     let text = found.finding.promise.text();
     let Finding { who, at_ns, seen, .. } = &found.finding;
     format!(
-        "# Breaks {} ({}): {}\n# At {}, {who} {}.\n# FoundCase by `tandem check --seed {}` as case {}, {}.\n\n{}",
+        "# Breaks {} ({}): {}\n# At {}, {who} {}.\n# Found by `tandem check --seed {}` as case {}, {}.\n\n{}",
         text.number,
         text.name,
         text.text,
@@ -63,7 +63,8 @@ impl Display for Table<'_> {
             let (count, first) = (of_promise.len(), of_promise[0]);
             writeln!(f, "{:<5} {:<12} {count:>8} {first:>12}  {small}", text.number, text.name)?;
         }
-        writeln!(f, "{cases} cases, {} promises broken", broken.len())
+        let (broken, ending) = (broken.len(), if broken.len() == 1 { "" } else { "s" });
+        writeln!(f, "{cases} cases, {broken} promise{ending} broken")
     }
 }
 

@@ -1,6 +1,5 @@
 //! An experiment file, as it is written.
 
-use super::verdict::NOISE_PCT;
 use crate::measure::Measure;
 use crate::published::{CellKeys, has_all};
 use crate::results::{Better, HeatMap, Key};
@@ -12,6 +11,9 @@ use std::collections::BTreeMap;
 use tandem_file::located::{Located, Named};
 use tandem_file::units::Duration;
 use tandem_sim::metrics::RunMetrics;
+
+/// Least magnitude of a published effect whose sign means something, in points; the default of an experiment.
+pub const NOISE_PCT: f64 = 1.0;
 
 /// An experiment: scenarios, at several loads, with several settings of the policy, beside a published table.
 /// Its folder has its name, and holds the published table in `published.csv`.

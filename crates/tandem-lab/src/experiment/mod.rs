@@ -16,7 +16,8 @@ mod verdict;
 
 pub use composite::Composite;
 pub use folder::{ExperimentFolder, ExperimentFolderError};
-pub use verdict::{NOISE_PCT, verdict};
+pub use file::NOISE_PCT;
+pub use verdict::verdict;
 
 use crate::published::{CellKeys, Published};
 use file::{ExperimentFile, ExperimentMetric, ReplicationsTable};

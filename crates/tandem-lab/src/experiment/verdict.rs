@@ -2,7 +2,7 @@
 //!
 //! A *predicted effect* is that of a variant other than the baseline. It is *beyond noise* if its published
 //! magnitude is at least the noise of its cell: twice the published standard deviation, or else the
-//! experiment's `noise_pct`, by default [`NOISE_PCT`]. Below that, benchmarks like the published ones cannot
+//! experiment's `noise_pct`, by default [`NOISE_PCT`](super::NOISE_PCT). Below that, benchmarks like the published ones cannot
 //! determine the sign. Its sign is right if the simulated effect has the same. Its error is simulated minus
 //! published effect, in points.
 
@@ -11,8 +11,6 @@ use crate::published::has_all;
 use crate::results::{Cell, Key, Verdict};
 use crate::statistics::median;
 
-/// Least magnitude of a published effect whose sign means something, in points; the default of an experiment.
-pub const NOISE_PCT: f64 = 1.0;
 
 /// The median absolute error that an experiment aims to stay within by default, in points.
 const MEDIAN_ERROR_TARGET_PCT: f64 = 3.0;
@@ -177,7 +175,7 @@ mod tests {
             simulated_effect_pct: Some(simulated),
             ci_low_pct: None,
             ci_high_pct: None,
-            noise_pct: NOISE_PCT,
+            noise_pct: crate::experiment::NOISE_PCT,
             role: Role::Predicted,
             better: Better::Higher,
             unit: String::new(),

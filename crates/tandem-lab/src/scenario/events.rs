@@ -14,7 +14,7 @@ use tandem_sim::scenario::{HostAction, HostEvent, Process, Scenario};
 const ACTIONS: &str =
     "`set_weight`, `set_limit`, `set_nice`, `set_affinity`, `offline`, `online`, `intrude` and `reload`";
 
-/// Most times that something happens in a run. A million are far more than anybody looks at, take a minute or so with each kind
+/// Most times that something happens in a run. A million are far more than a run needs, take a minute or so with each kind
 /// of event, and 50 MB where each is kept.
 const TIMES_MAX: u64 = 1_000_000;
 
@@ -78,7 +78,7 @@ fn event(table: &EventTable, builder: &Builder<'_>, scenario: &Scenario) -> Resu
         }
     };
     if table.every.is_some() && matches!(action, HostAction::Offline(_) | HostAction::Online(_)) {
-        let message = "CPUs cannot go or come `every` so often; write one [[event]] for each time";
+        let message = "`every` is not allowed with `offline` and `online`; write one [[event]] for each time";
         return Err(source.error(table.at.span(), message));
     }
     Ok(HostEvent { at_ns: table.at.ns, every_ns: table.every.as_ref().map(|every| every.ns), action })

@@ -76,14 +76,14 @@ pub struct CgroupTable {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EventTable {
-    /// When, such as "300ms": time from the start of the run, which is that of the warm-up.
+    /// When, such as "300ms": time from the start of the warm-up.
     pub at: Located<Duration>,
     /// Time until it happens again, and again; once if absent. At most 1000000 things may happen in a run, where each CPU
     /// counts that `intrude` takes.
     pub every: Option<Located<Duration>>,
     /// A cgroup gets another weight.
     pub set_weight: Option<SetWeightTable>,
-    /// A cgroup gets another limit, which kernel "7.3" tells its scheduler.
+    /// A cgroup gets another limit. Only kernel "7.3" reports limits to its scheduler.
     pub set_limit: Option<SetLimitTable>,
     /// The tasks of a group get another nice value.
     pub set_nice: Option<SetNiceTable>,
@@ -250,7 +250,7 @@ pub struct VmTable {
     /// says.
     pub memory_policy: Option<Located<MemoryPolicyForm>>,
     /// When each of them starts, such as "300ms" or { uniform = ["0s", "8s"] }, drawn for each by itself: time from the
-    /// start of the run, which is that of the warm-up. They are there from the start if absent. A home by the policy's
+    /// start of the warm-up. They are there from the start if absent. A home by the policy's
     /// placement is chosen then.
     pub start: Option<Located<AmountForm>>,
     /// How long each of them is there, such as { exponential = "2s" }, drawn for each by itself; to the end of the run if
@@ -285,7 +285,7 @@ pub struct VmTable {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GuestTable {
-    /// What the guest is told that its CPUs are. If absent: "host" if it has as many vCPUs as the machine has pCPUs,
+    /// The topology that the guest sees. If absent: "host" if it has as many vCPUs as the machine has pCPUs,
     /// else "flat".
     pub topology: Option<Located<TopologyForm>>,
     /// Whether topology "host" shows the NUMA nodes. Xen's PV guests see packages and caches but no nodes; false if
@@ -302,7 +302,7 @@ pub struct GuestTable {
     pub processes: Vec<ProcessTable>,
 }
 
-/// What a guest is told that its CPUs are: "host", "flat", or packages, cores and threads.
+/// The topology that a guest sees: "host", "flat", or packages, cores and threads.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(
     untagged,
@@ -319,7 +319,7 @@ pub enum TopologyForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TopologyName {
-    /// That of the host: vCPU 0 is told to be pCPU 0, and so on. Needs as many vCPUs as pCPUs.
+    /// That of the host: vCPU 0 appears as pCPU 0, and so on. Needs as many vCPUs as pCPUs.
     Host,
     /// One package with one last-level cache; each vCPU is a core.
     Flat,
@@ -380,7 +380,7 @@ pub struct AffinityTable {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AffinityChangeTable {
-    /// When, such as "500ms": time from the start of the run, which is that of the warm-up.
+    /// When, such as "500ms": time from the start of the warm-up.
     pub at: Located<Duration>,
     /// They run on these CPUs only; all if absent, whatever held before.
     pub hard: Option<Located<String>>,

@@ -38,7 +38,7 @@ pub(super) fn build<'a>(
     }
     if let Some(at) = starts_itself_at_once(&programs) {
         let message = format!(
-            "the program `{}` comes to start itself before any time has passed; it needs a `compute` before that",
+            "the program `{}` starts itself before any time has passed; put a `compute` before that",
             names[at],
         );
         return Err(source.error(tables[at].ops.span(), message));
@@ -138,7 +138,7 @@ fn programs_of<'a>(
     Ok(programs)
 }
 
-/// A program that comes to fork itself, or to go on as itself, without that time passes: the run would stand still.
+/// A program that forks or execs itself before any time passes: the clock would not advance.
 fn starts_itself_at_once(programs: &[GuestProgram]) -> Option<usize> {
     let started: Vec<Vec<usize>> = programs
         .iter()

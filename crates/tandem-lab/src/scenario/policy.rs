@@ -48,7 +48,7 @@ pub struct PolicyTable {
     pub pause_loop: Option<Switch<PauseLoopTable>>,
     /// How VMs without an affinity of their own get one, and what the homes of processes mean; "none" if absent.
     pub placement: Option<PlacementMode>,
-    /// For placement "agent": how often it looks and when it moves homes.
+    /// For placement "agent": how often the agent scans and when it moves homes.
     pub agent: Option<Located<AgentTable>>,
 }
 

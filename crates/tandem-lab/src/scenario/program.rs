@@ -75,7 +75,7 @@ pub enum OpForm {
     Send(SendForm),
     /// Take this spin lock of the VM, keeping the CPU busy until it is free. With a guest kernel only.
     Lock(Located<String>),
-    /// Give this spin lock to whoever waits longest. With a guest kernel only.
+    /// Release this spin lock to the task that has waited longest. With a guest kernel only.
     Unlock(Located<String>),
     /// Interrupt every other vCPU that runs a task of the same family (a process of the start and its descendants), and
     /// keep the CPU busy until all have answered: what changing the memory map of a process with threads takes. With a
@@ -119,7 +119,7 @@ pub struct SendForm {
     pub channel: Located<String>,
     /// Most tokens in it, at least 1.
     pub capacity: Located<Count>,
-    /// Cache lines of the message, which the sender has written and who takes it reads; 0 if absent.
+    /// Cache lines of the message, which the sender has written and the receiver reads; 0 if absent.
     pub message_lines: Option<Located<Count>>,
     /// Cache lines of the channel itself, its lock and lists, which all write that send to it or wait on it; 0 if absent.
     pub queue_lines: Option<Located<Count>>,

@@ -132,6 +132,7 @@ fn other_mistakes_are_not_taken_for_it() {
         ("host = { kernel = \"6.12\" }", "missing field `object`"),
         ("host = { linux = {}, tandem = {} }", "the table names a second scheduler, `tandem`; keep one"),
         ("host = { linux = {}, version = \"5.2\" }", "`version` stands beside the name of a scheduler"),
+        ("host = { linux = {}, object = \"a.o\" }", "the table names a second scheduler, `object`; keep one"),
         ("host = { linux = {}, domains = \"flat\" }", "`domains` stands beside the name of a scheduler"),
     ] {
         let error = error(lines);

@@ -283,7 +283,7 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
         (
             "ops = [{ compute = \"1us\" }]\n[programs.unused]",
             "ops = [{ repeat = { times = 2, body = [\"yield\", { exec = \"helper\" }] } }]\n[programs.unused]",
-            ":38: the program `helper` comes to start itself before any time has passed",
+            ":38: the program `helper` starts itself before any time has passed",
         ),
         (
             "ops = [{ compute = \"1us\" }]\n[programs.unused]",

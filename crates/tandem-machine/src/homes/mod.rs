@@ -197,7 +197,7 @@ pub struct Planner {
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     cpus: f64,
-    /// The number of scans in the mean, at most those of the horizon.
+    /// The number of scans averaged, at most those of the horizon.
     scans: u64,
 }
 

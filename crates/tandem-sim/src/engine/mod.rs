@@ -43,15 +43,15 @@ pub enum RunError {
     /// The scenario is not one that can be run.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// Time stands still.
+    /// The clock does not advance.
     #[error(
-        "the clock stands at {at_ns} ns after {events} events: a program of VM '{vm}' seems to loop without \
-         computing, sleeping or waiting; put an operation that takes time into the loop"
+        "the clock has not advanced from {at_ns} ns for {events} events: a program of VM '{vm}' seems to loop \
+         without computing, sleeping or waiting; put an operation that takes time into the loop"
     )]
     Stuck {
         /// Name of the VM that ran last.
         vm: String,
-        /// Where the clock stands.
+        /// The time of the clock.
         at_ns: u64,
         /// Events, or steps of a program, since it last moved.
         events: u64,
@@ -70,7 +70,7 @@ pub enum RunError {
     },
     /// A guest forks without end.
     #[error(
-        "VM '{vm}' has {TASKS_MAX} tasks at {at_ns} ns: its programs fork more than ends; wait for children with \
+        "VM '{vm}' has {TASKS_MAX} tasks at {at_ns} ns: its programs fork faster than children exit; wait for children with \
          `wait_child` before forking more"
     )]
     TooManyTasks {

@@ -18,7 +18,7 @@ use tandem_machine::ids::{CpuId, TaskId};
 /// Instructions that may follow each other without taking time.
 const STEPS_AT_ONCE_MAX: u64 = 1_000_000;
 
-/// What becomes of the task after an instruction.
+/// Whether the task continues after an instruction.
 enum Next {
     /// It goes on with the next instruction.
     Step,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId, VmId};
 
-/// Events at one instant after which time is held to stand still.
+/// Events at one instant after which the run fails.
 const EVENTS_AT_ONCE_MAX: u64 = 10_000_000;
 
 /// A scenario while it runs.

@@ -60,9 +60,9 @@ pub(crate) struct Processor {
     pub ahead_by_guest: Option<(CpuRef, u64)>,
     /// When the burst of its program ends, or when its spinning has lasted for a whole window.
     pub burst_end_ns: u64,
-    /// It stands still because the host's code on it waits for a lock.
+    /// It is stalled because the host's code on it waits for a lock.
     pub waits_for_lock: bool,
-    /// It has left its guest to look for a vCPU to yield to.
+    /// It has left its guest to search for a vCPU to yield to.
     pub searches: bool,
 }
 

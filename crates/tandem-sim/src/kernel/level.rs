@@ -172,7 +172,7 @@ impl Kernel {
         TaskId::from(self.first_vcpu.index() + cpu.index())
     }
 
-    /// The vCPU of this guest's kernel that the host has yielded to last, to be changed.
+    /// The vCPU of this guest's kernel that was the last target of a directed yield.
     pub fn last_boosted(&mut self) -> &mut CpuId {
         &mut self.last_boosted
     }

@@ -47,7 +47,7 @@ impl Cpu {
         }
     }
 
-    /// A decision is due on the CPU, whose time is settled; whether there is one to make.
+    /// A decision is due on the CPU, whose time is settled. Returns whether the CPU must make it.
     pub(super) fn is_to_decide(&mut self, now_ns: u64) -> bool {
         match self.presence {
             Presence::Taken { until_ns } if self.is_away && until_ns <= now_ns => {

@@ -8,7 +8,7 @@
 //! Approach: a CPU's code asks for one lock at a time. Most sections have a length that is known when they
 //! begin: then the time at which the lock is free is known too, and with it when the next CPU gets the lock.
 //! A directed yield holds one lock while it waits for another, for a time that is not known. A CPU that asks
-//! for a lock that is held *openly* stands in line, its processor stands still, and the release lets the line
+//! for a lock that is held *openly* stands in line, its processor is stalled, and the release lets the line
 //! move up. Either way the CPUs that wait are served in the order in which they asked.
 //!
 //! The lines are linked through the processors, as each stands in one at most: no lock and no request
@@ -211,7 +211,7 @@ impl Processors {
     }
 
     /// The host's code on a processor asks for a lock that it will give back by [`Processors::give_back`];
-    /// whether it has got it. If not, the processor stands still until it has. Its time is settled up to
+    /// whether it has got it. If not, the processor is stalled until it has. Its time is settled up to
     /// `work_ns` after that.
     pub(super) fn lock_queue_openly(
         &mut self,
@@ -241,7 +241,7 @@ impl Processors {
         self.charge(kernels, CpuRef::host(pcpu), waited_ns + held_ns);
     }
 
-    /// Accounts for the time up to now of a processor that stands still.
+    /// Accounts for the time up to now of a processor that is stalled.
     pub(super) fn settle_spinning(&mut self, kernels: &mut Kernels, pcpu: CpuId, now_ns: u64) {
         let spent_ns = now_ns - self[pcpu].settled_ns;
         self.locks.spun(pcpu, spent_ns);

@@ -161,7 +161,7 @@ impl Scenario {
             PolicySettings::SchedExt(settings)
                 if matches!(action, HostAction::SetLimit { .. }) && settings.kernel < KernelVersion::V7_3 =>
             {
-                Err("Linux 6.12 tells schedulers nothing of `set_limit`; use kernel \"7.3\"".into())
+                Err("Linux 6.12 does not report `set_limit` to schedulers; use kernel \"7.3\"".into())
             }
             PolicySettings::SchedExt(_) => Ok(()),
             PolicySettings::Credit(_) | PolicySettings::Linux(_) => {

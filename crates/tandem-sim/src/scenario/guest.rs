@@ -1,4 +1,4 @@
-//! Guest kernels: what they are told of their CPUs, and what runs on them.
+//! Guest kernels: the topology that they see, and what runs on them.
 
 use super::PolicySettings;
 use crate::cost::{ContextSwitch, Interrupt};

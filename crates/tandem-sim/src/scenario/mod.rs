@@ -47,7 +47,7 @@ pub struct Scenario {
     pub workloads: Vec<Workload>,
     /// What happens to the host while it runs, in the order of time.
     pub events: Vec<HostEvent>,
-    /// Where the homes of VMs come from that do not have [their own](HomeChoice::Own).
+    /// How VMs without a [home of their own](HomeChoice::Own) get one.
     pub homes: Homes,
     /// Time before measuring starts, ns.
     pub warmup_ns: u64,

@@ -61,7 +61,7 @@ pub struct Vm {
     pub cap_pct: u32,
     /// When it starts, ns since the start of the run; `None`: it is there from the start.
     pub start: Option<Amount>,
-    /// Where its home comes from.
+    /// Who chooses its home.
     pub home: HomeChoice,
 }
 
@@ -105,7 +105,7 @@ pub struct Affinity {
     pub soft: Option<Arc<CpuMask>>,
 }
 
-/// Where the home of a VM comes from.
+/// Who chooses the home of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HomeChoice {
     /// Its affinities are its home.
@@ -211,7 +211,7 @@ impl Workload {
         }
     }
 
-    /// The same, to be changed.
+    /// Mutable access to what it has as a VM.
     pub fn vm_mut(&mut self) -> Option<&mut Vm> {
         match &mut self.kind {
             WorkloadKind::Vm(vm) => Some(vm),
@@ -219,7 +219,7 @@ impl Workload {
         }
     }
 
-    /// Where its home comes from; that of processes is where their affinities say.
+    /// Who chooses its home; that of processes is where their affinities say.
     pub fn home(&self) -> HomeChoice {
         self.vm().map_or(HomeChoice::Own, |vm| vm.home)
     }
@@ -234,7 +234,7 @@ impl Workload {
         self.vm().and_then(Vm::guest)
     }
 
-    /// The same, to be changed.
+    /// Mutable access to its guest kernel.
     pub fn guest_mut(&mut self) -> Option<&mut Guest> {
         match &mut self.vm_mut()?.vcpus {
             Vcpus::Programs { .. } => None,
@@ -252,7 +252,7 @@ impl Workload {
         }
     }
 
-    /// The same, to be changed.
+    /// Mutable access to its vCPUs or processes that run a program.
     pub fn programs_mut(&mut self) -> &mut [HostTask] {
         match &mut self.kind {
             WorkloadKind::Vm(Vm { vcpus: Vcpus::Programs { vcpus: tasks, .. }, .. })
@@ -275,7 +275,7 @@ impl Workload {
         }
     }
 
-    /// The same, to be changed.
+    /// Mutable access to where one of its tasks may run.
     pub fn affinity_mut(&mut self, task: usize) -> &mut Affinity {
         match &mut self.kind {
             WorkloadKind::Vm(Vm { vcpus: Vcpus::Guest { vcpus, .. }, .. }) => &mut vcpus[task],

@@ -2,7 +2,7 @@
 //! continues, and the VM keeps its home.
 
 use super::control_socket::{READER, USER, connect, write_users};
-use super::metrics::{LISTEN, agents_looks, client, start_loopback, vms_as};
+use super::metrics::{LISTEN, agents_steps, client, start_loopback, vms_as};
 use super::succeeds;
 use super::vms::QUICK;
 use crate::guest::hostile::{FOLDER, MONITOR, as_user, prepare, start, start_monitor};
@@ -83,7 +83,7 @@ impl Stage {
         let tandem = Tandem::run_with(&format!("{QUICK}{EMULATED}{LISTEN}"))?;
         let vm = Vm::start_by("neighbour", 1, &["hostile", "as", NEIGHBOUR])?;
         let home = vm.wait_for_home()?.home;
-        wait::until("metrics", || Ok(agents_looks().ok()))?;
+        wait::until("metrics", || Ok(agents_steps().ok()))?;
         let agent = agent()?;
         let before = Taken::by(agent)?;
         Ok(Self { tandem, vm, home, agent, before })
@@ -136,12 +136,12 @@ impl Stage {
 
 /// The number of the agent's scans, while others ask as well.
 fn looks() -> Result<u64> {
-    let mut looks = agents_looks();
+    let mut looks = agents_steps();
     for _ in 1..TRIES {
         if looks.is_ok() {
             break;
         }
-        looks = agents_looks();
+        looks = agents_steps();
     }
     looks
 }

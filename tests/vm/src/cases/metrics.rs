@@ -37,7 +37,7 @@ pub fn start_loopback() -> Result<()> {
 }
 
 /// The number of the agent's scans since it began.
-pub fn agents_looks() -> Result<u64> {
+pub fn agents_steps() -> Result<u64> {
     Ok(value(&page()?, "tandem_agent_looks_total ")? as u64)
 }
 

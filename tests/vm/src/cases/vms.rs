@@ -1,6 +1,6 @@
 //! The agent and real VMs: QEMU with nested KVM on two nodes of two CPUs.
 
-use super::metrics::{LISTEN, agents_looks, start_loopback};
+use super::metrics::{LISTEN, agents_steps, start_loopback};
 use super::{MOSTLY, succeeds, wait_little_beside_idle};
 use crate::guest::cgroup::Cgroup;
 use crate::guest::tandem::{Tandem, agent};
@@ -32,9 +32,9 @@ pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
     let mut nodes = Vec::new();
     for name in ["first", "second"] {
         let vm = Vm::start(name, 2)?;
-        let before = agents_looks()?;
+        let before = agents_steps()?;
         let home = vm.wait_for_home()?;
-        let looks = agents_looks()? - before;
+        let looks = agents_steps()? - before;
         guest.note(format!("{name}: home {:?} after {looks} looks; {}", home.home, home.why))?;
         ensure!(looks <= LOOKS_MAX, "the VM was found too late");
         ensure!(home.name == name, "its name is {}", home.name);
@@ -58,9 +58,9 @@ pub fn are_found_and_have_homes(guest: &Guest) -> Result<()> {
         vm.process().signal(signal)?;
     }
     vms.iter_mut().try_for_each(|vm| vm.wait().map(drop))?;
-    let before = agents_looks()?;
+    let before = agents_steps()?;
     wait::until("that the VMs are forgotten", || Ok(homes()?.is_empty().then_some(())))?;
-    let looks = agents_looks()? - before;
+    let looks = agents_steps()? - before;
     guest.note(format!("forgotten after {looks} looks"))?;
     ensure!(looks <= LOOKS_MAX, "VMs that have ended were forgotten too late");
     drop(vms);
@@ -162,7 +162,7 @@ fn pages_on(vm: &Vm, node: u32) -> Result<u64> {
 /// Waits until the agent has scanned as often as it may need to begin moving memory.
 fn wait_for_looks() -> Result<()> {
     wait::until("that the agent scans", || {
-        Ok(agents_looks().is_ok_and(|looks| looks > MOVING_LOOKS_MAX).then_some(()))
+        Ok(agents_steps().is_ok_and(|looks| looks > MOVING_LOOKS_MAX).then_some(()))
     })
 }
 

@@ -12,13 +12,13 @@ use tandem_machine::homes::HomeSettings;
 /// what happens there in minutes.
 const TIMES_SHORTER: u64 = 100;
 
-/// How the agent looks and when it moves homes.
+/// How often the agent scans and when it moves homes.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentTable {
-    /// Time between two looks, "1ms" or more; "100ms" if absent.
+    /// Time between two scans, "1ms" or more; "100ms" if absent.
     pub look_interval: Option<Located<Duration>>,
-    /// In how many looks in a row a move must have been worth it, at least 1; 3 if absent.
+    /// In how many scans in a row a move must be worth it, at least 1; 3 if absent.
     pub looks_in_a_row: Option<Located<u32>>,
     /// Time over which a move must pay; "3s" if absent.
     pub horizon: Option<Located<Duration>>,
@@ -29,7 +29,7 @@ pub struct AgentTable {
 }
 
 impl AgentTable {
-    /// Shortest time between two looks, ns.
+    /// Shortest time between two scans, ns.
     const INTERVAL_MIN_NS: u64 = 1_000_000;
 
     /// Checks ranges.

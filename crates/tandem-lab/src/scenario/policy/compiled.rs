@@ -65,7 +65,7 @@ pub fn settings(
         storage_failure_pct: 0,
         put_back_ns: 0,
     };
-    // Who loads Tandem sets its watchdog; others say in their objects what they want.
+    // `tandem run` sets Tandem's watchdog; other schedulers ask for one in their objects.
     let tandem = |name, code, data, settings: &Settings| SchedExtSettings {
         preferences: Some(PREFERENCES),
         watchdog_timeout_ns: Some(settings.watchdog.ns),
@@ -147,16 +147,16 @@ fn compile(object: &[u8], kernel: KernelVersion) -> Result<Arc<Code>, String> {
     Ok(Arc::new(Code::new(image, Engine::default()).map_err(|error| error.to_string())?))
 }
 
-/// How Tandem is told preferences.
+/// How preferences reach Tandem.
 const PREFERENCES: Preferences = Preferences { program: "prefer", request: preference_request };
 
-/// Whether the object is a build of Tandem's scheduler, such as an older one: user space then tells it what it tells ours.
+/// Whether the object is a build of Tandem's scheduler, such as an older one: it gets the same settings from user space.
 fn is_tandem(image: &Image) -> bool {
     image.struct_ops.iter().any(|ops| ops.texts.get("name").is_some_and(|name| name == "tandem"))
 }
 
-/// What ours would be told, for another build of it: variable by variable, as far as both have them, because their order and
-/// their number may differ.
+/// The settings of ours for another build of it, variable by variable: their order and their number may differ, and only those
+/// that both have are set.
 ///
 /// # Errors
 ///
@@ -259,7 +259,7 @@ fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Res
     Ok((variable.address, bytes))
 }
 
-/// The request by which Tandem is told where a task would rather run: whole nodes, isolated CPUs left aside, are its homes,
+/// The request that sets the preferred CPUs of a task: whole nodes, isolated CPUs left aside, are its homes,
 /// other sets of CPUs a soft affinity.
 fn preference_request(pid: u64, preferred: Option<&CpuMask>, machine: &Machine) -> Vec<u8> {
     let place = preferred.map(|preferred| {

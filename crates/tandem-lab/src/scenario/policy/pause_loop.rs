@@ -28,8 +28,8 @@ pub struct PauseLoopTable {
     pub window_growth: Option<Located<Count>>,
     /// What the window may grow to (`ple_window_max`), at least the window; 4294967295 if absent.
     pub window_max_cycles: Option<Located<Count>>,
-    /// For "linux": how the host looks for a vCPU of the same VM that runs instead of the one that spins. "off": the one
-    /// that spins gives way to any other.
+    /// For "linux": how the host finds a vCPU of the same VM to yield to. "off": a vCPU that spins gives way to any
+    /// other.
     pub directed_yield: Option<Located<Switch<DirectedYieldTable>>>,
 }
 

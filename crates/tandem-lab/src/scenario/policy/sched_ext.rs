@@ -43,15 +43,14 @@ macro_rules! compiled_table {
             /// for Tandem the `watchdog` of its settings, "10s" unless they say otherwise, and for others what their
             /// objects ask for, or "30s".
             pub watchdog_timeout: Option<Located<Duration>>,
-            /// A fault, as are the next three, which try how the scheduler bears it: the longest time by which a tick
-            /// comes late, at random; "0us" if absent.
+            /// An injected fault: the longest time by which a tick comes late, at random; "0us" if absent.
             pub tick_delay_max: Option<Located<Duration>>,
-            /// The longest time by which a timer of the scheduler's expires late, at random; "0us" if absent.
+            /// An injected fault: the longest time by which a timer of the scheduler expires late, at random; "0us" if absent.
             pub timer_delay_max: Option<Located<Duration>>,
-            /// How often, in percent, a timer cannot be started for want of memory, as with interrupts off since Linux
+            /// An injected fault: how often, in percent, a timer cannot be started for want of memory, as with interrupts off since Linux
             /// 7.0; 0 if absent.
             pub timer_failure_pct: Option<Located<Count>>,
-            /// How often, in percent, storage for a task or a cgroup cannot be made, so that `bpf_task_storage_get()`
+            /// An injected fault: how often, in percent, storage for a task or a cgroup cannot be made, so that `bpf_task_storage_get()`
             /// returns NULL; 0 if absent.
             pub storage_failure_pct: Option<Located<Count>>,
         }

@@ -343,9 +343,10 @@ impl<'de, S: Schedulers> Visitor<'de> for SchedulerVisitor<S> {
 
 /// The error about a key beside the name of a scheduler.
 fn beside<E: Error>(key: &str) -> E {
-    E::custom(match SchedulerName::of_word(key) {
-        Some(_) => format!("the table names a second scheduler, `{key:.60}`; keep one"),
-        None => format!(
+    let is_scheduler = SchedulerName::of_word(key).is_some() || key == ObjectTable::KEYS[0];
+    E::custom(match is_scheduler {
+        true => format!("the table names a second scheduler, `{key:.60}`; keep one"),
+        false => format!(
             "`{key:.60}` stands beside the name of a scheduler; write it into the scheduler's own table"
         ),
     })

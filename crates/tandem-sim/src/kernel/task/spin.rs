@@ -40,7 +40,7 @@ impl Spin {
         self.locks_held -= 1;
     }
 
-    /// It waits for so many answers; whether that are any.
+    /// It waits for this many answers. Returns whether there are any.
     pub fn await_answers(&mut self, answers: u32) -> bool {
         self.answers_missing = answers;
         self.spins = answers > 0;

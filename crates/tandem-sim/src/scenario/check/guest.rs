@@ -7,7 +7,7 @@ use crate::scenario::{Guest, PolicySettings, Process, TIME_MAX_NS};
 pub(super) fn check(guest: &Guest, vcpus: usize, limits: &Limits) -> Result<(), String> {
     let reported = guest.topology.cpu_count();
     if reported != vcpus {
-        return Err(format!("its guest is told of {reported} CPUs, but it has {vcpus} vCPUs"));
+        return Err(format!("its guest sees {reported} CPUs, but it has {vcpus} vCPUs"));
     }
     match &guest.policy {
         PolicySettings::Linux(settings) => check_linux(settings)?,

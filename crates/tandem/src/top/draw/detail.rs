@@ -18,7 +18,7 @@ use tandemd::text::{UNKNOWN, name, pct, rate};
 use textwrap::wrap;
 
 const TITLES: [&str; 8] = ["TID", "NAME", "KIND", "RUN", "WAIT", "CPU", "MIGR/s", "PREFERS, MAY USE"];
-/// The subjects of what is told have so many columns.
+/// Columns of a label.
 const SUBJECT: usize = 9;
 const WIDTHS: [u16; 7] = [7, 15, 9, 5, 5, 4, 6];
 

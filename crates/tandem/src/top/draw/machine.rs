@@ -12,7 +12,7 @@ const BAR: usize = 20;
 const HEIGHT_SHARE: u16 = 4;
 /// As many lines they have in any case.
 const LINES_MIN: usize = 2;
-/// A CPU is told to be stolen from that share on.
+/// A CPU with at least this share of steal is marked as stolen.
 const STOLEN_MIN: f64 = 0.005;
 
 /// The lines, for a terminal of that size.
