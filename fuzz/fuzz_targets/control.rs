@@ -1,8 +1,8 @@
-//! The service answers each line that a client sends, whatever that is, and a client reads whatever a service answers, both within
-//! their limits; neither panics.
+//! The service answers each line that a client sends, whatever that is, and a client reads whatever a service
+//! answers, both within their limits; neither panics.
 //!
-//! The input is what a client sends, then what a service answers, with a byte that no text has between them; another one stands for
-//! many, so that lines become too long.
+//! The input is what a client sends, then what a service answers, with a byte that no text has between them;
+//! another one stands for many, so that lines become too long.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! What the service reads besides processes and its socket: each reader gives something or an error for any text, and what it can write is
-//! read as the same; none panics.
+//! What the service reads besides processes and its socket: each reader gives something or an error for any
+//! text, and what it can write is read as the same; none panics.
 //!
 //! The first byte of the input selects the reader, the rest is its text.
 #![no_main]

@@ -1,6 +1,7 @@
 //! What the kernel's files tell of CPUs and nodes gives a machine or an error for any text; it never panics.
 //!
-//! The input is some files of a machine of two CPUs, one after the other, with a byte that no text has between them.
+//! The input is some files of a machine of two CPUs, one after the other, with a byte that no text has
+//! between them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 
-/// A mistake in a file that a user wrote. Displayed as `FILE:LINE: message`, with escapes for control characters, because
-/// messages quote the file.
+/// A mistake in a file that a user wrote. Displayed as `FILE:LINE: message`, with escapes for control
+/// characters, because messages quote the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     /// The file, as the user named it.
@@ -43,7 +43,8 @@ impl FileError {
     }
 }
 
-/// The message with the words of TOML in the place of Rust's, by which the reader of TOML names what it expected.
+/// The message with the words of TOML in the place of Rust's, by which the reader of TOML names what it
+/// expected.
 fn without_rust(message: &str) -> String {
     let Some((before, expected)) = message.split_once("expected ") else {
         return message.into();

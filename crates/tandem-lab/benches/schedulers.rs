@@ -1,9 +1,10 @@
-//! What a scheduling decision costs the simulator: the compiled scheduler against the models of Linux's in Rust, in the same
-//! scenario, and how long the object takes to get ready.
+//! What a scheduling decision costs the simulator: the compiled scheduler against the models of Linux's in
+//! Rust, in the same scenario, and how long the object takes to get ready.
 //!
-//! Each pCPU has four tasks: two that compute all the time, and two that compute for 1 ms and sleep for 3 ms. A figure is
-//! the time of a whole run by the decisions in it, the best of several runs in turn; ratios between lines of one run mean
-//! more than the figures. Schedulers with long slices make fewer decisions, so the times of the runs are compared, too.
+//! Each pCPU has four tasks: two that compute all the time, and two that compute for 1 ms and sleep for 3 ms.
+//! A figure is the time of a whole run by the decisions in it, the best of several runs in turn; ratios
+//! between lines of one run mean more than the figures. Schedulers with long slices make fewer decisions, so
+//! the times of the runs are compared, too.
 
 use std::hint::black_box;
 use std::sync::Arc;

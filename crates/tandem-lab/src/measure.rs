@@ -47,15 +47,16 @@ pub enum Measure {
     BusyShare,
     /// Share of the pCPUs' time in which they idle, percent.
     IdleShare,
-    /// Share of the pCPUs' time in which they are not the scheduler's: tasks of higher classes have them, or they are offline,
-    /// percent.
+    /// Share of the pCPUs' time in which they are not the scheduler's: tasks of higher classes have them, or
+    /// they are offline, percent.
     AwayShare,
     /// Share of the pCPUs' time in the host's own code, percent.
     OverheadShare,
-    /// Share of the pCPUs' time in which the host waits for locks of run queues, percent; part of its own code.
+    /// Share of the pCPUs' time in which the host waits for locks of run queues, percent; part of its own
+    /// code.
     SpinShare,
-    /// Share of the pCPUs' time, without that in which they idle, in which the VMs' tasks fetch the cache lines of messages
-    /// and channels from other cores, percent.
+    /// Share of the pCPUs' time, without that in which they idle, in which the VMs' tasks fetch the cache
+    /// lines of messages and channels from other cores, percent.
     CoherenceShare,
     /// Share of the VMs' run time that is close to their memory, percent.
     LocalShare,
@@ -67,9 +68,11 @@ pub enum Measure {
     SleepShare,
     /// Times that a vCPU lost its pCPU while it could have gone on, per second and pCPU.
     PreemptionsPerPcpu,
-    /// Pause-loop exits: times that a vCPU left its guest because it had spun for too long, per second and pCPU.
+    /// Pause-loop exits: times that a vCPU left its guest because it had spun for too long, per second and
+    /// pCPU.
     PauseExitsPerPcpu,
-    /// Times that the host ran another vCPU of the VM instead of one that spun, per second, all pCPUs together.
+    /// Times that the host ran another vCPU of the VM instead of one that spun, per second, all pCPUs
+    /// together.
     DirectedYields,
     /// Directed yields that failed because the other vCPU already ran, per second, all pCPUs together.
     FailedYields,
@@ -95,8 +98,8 @@ pub enum Measure {
     MigrationsInNode,
     /// Moves of vCPUs to another node, per second, all VMs together.
     MigrationsAcrossNodes,
-    /// Times that tasks left their vCPU in the guests, per second of task clock: of the time that tasks had vCPUs, all
-    /// of them together, as `perf stat` has it.
+    /// Times that tasks left their vCPU in the guests, per second of task clock: of the time that tasks had
+    /// vCPUs, all of them together, as `perf stat` has it.
     TaskSwitchRate,
     /// Moves of tasks to another vCPU in the guests, per second of task clock.
     TaskMigrationRate,

@@ -116,8 +116,8 @@ impl Published {
         })
     }
 
-    /// Twice the larger published standard deviation of the two, in percent of the baseline: an effect within it may
-    /// be chance. `None` if none is published.
+    /// Twice the larger published standard deviation of the two, in percent of the baseline: an effect within
+    /// it may be chance. `None` if none is published.
     pub fn noise_pct(&self, keys: &CellKeys, metric: &str, variant: &str, baseline: &str) -> Option<f64> {
         let base = self.row(keys, metric, baseline)?;
         let stddev =

@@ -57,7 +57,8 @@ pub struct KernelStat {
     pub voluntary_switches: u64,
     /// Times that tasks lost their CPU while they could have gone on.
     pub involuntary_switches: u64,
-    /// Share of the guest's time in which a vCPU had something to do but no pCPU; for the host, of all guests' time.
+    /// Share of the guest's time in which a vCPU had something to do but no pCPU; for the host, of all
+    /// guests' time.
     pub steal_pct: Option<f64>,
     /// For the host: share of its CPUs' time in which it waited for locks of run queues.
     #[serde(skip_serializing_if = "Option::is_none")]

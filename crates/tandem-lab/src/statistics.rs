@@ -11,12 +11,12 @@
 //! of the baseline is the standard error of `R`, and the interval follows Student's t with one degree of
 //! freedom less than pairs.
 //!
-//! **Limits.** The ratio estimator is biased by a term that falls with the number of pairs, and its interval is
-//! too narrow if the baseline varies by a large part of its mean. One pair gives an effect and no interval; a
-//! baseline of zero gives no effect.
+//! **Limits.** The ratio estimator is biased by a term that falls with the number of pairs, and its interval
+//! is too narrow if the baseline varies by a large part of its mean. One pair gives an effect and no
+//! interval; a baseline of zero gives no effect.
 //!
-//! Runs that form no pairs, such as those of two machines, are compared by the difference of their means, with the interval
-//! of B. L. Welch (*Biometrika* 34, 1947), which lets the two vary differently.
+//! Runs that form no pairs, such as those of two machines, are compared by the difference of their means,
+//! with the interval of B. L. Welch (*Biometrika* 34, 1947), which lets the two vary differently.
 
 use distrs::StudentsT;
 
@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn a_difference_worked_by_hand() {
-        // Variances of the means 1/3 and 4/3, with 2 degrees of freedom each: (5/3)^2 / (1/18 + 16/18) = 50/17 together.
+        // Variances of the means 1/3 and 4/3, with 2 degrees of freedom each: (5/3)^2 / (1/18 + 16/18) =
+        // 50/17 together.
         let half_width = unpaired_half_width(&[1.0, 2.0, 3.0], &[10.0, 12.0, 14.0], 0.95).unwrap();
         assert!((half_width - StudentsT::ppf(0.975, 50.0 / 17.0) * (5.0f64 / 3.0).sqrt()).abs() < 1e-9);
         assert!(half_width < unpaired_half_width(&[1.0, 2.0, 3.0], &[10.0, 12.0, 14.0], 0.99).unwrap());

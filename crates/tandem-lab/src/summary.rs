@@ -49,16 +49,16 @@ pub struct HostSummary {
     pub busy_pct: Option<f64>,
     /// Share of the pCPUs' time in which they idled.
     pub idle_pct: Option<f64>,
-    /// Share of the pCPUs' time in which they were not the scheduler's, if it was not always 0: tasks of higher classes had them,
-    /// or they were offline.
+    /// Share of the pCPUs' time in which they were not the scheduler's, if it was not always 0: tasks of
+    /// higher classes had them, or they were offline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away_pct: Option<f64>,
     /// Share of the pCPUs' time in the host's own code.
     pub overhead_pct: Option<f64>,
     /// Share of the pCPUs' time in which that code waits for locks of run queues.
     pub spin_pct: Option<f64>,
-    /// Share of the pCPUs' time, without that in which they idle, in which tasks fetch the cache lines of messages and
-    /// channels from other cores, if they do.
+    /// Share of the pCPUs' time, without that in which they idle, in which tasks fetch the cache lines of
+    /// messages and channels from other cores, if they do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coherence_pct: Option<f64>,
     /// Scheduling decisions per second and pCPU.
@@ -133,8 +133,8 @@ pub struct GroupSummary {
     pub migrations_across_nodes_per_s: Option<f64>,
     /// Rate of each counter, all VMs together, per second.
     pub counts_per_s: BTreeMap<String, f64>,
-    /// Response times, if there were responses. Percentiles are those of the VMs, averaged by their numbers of
-    /// responses.
+    /// Response times, if there were responses. Percentiles are those of the VMs, averaged by their numbers
+    /// of responses.
     pub response: Option<LatencyFigures>,
 }
 

@@ -191,7 +191,8 @@ fn churning_mix() {
         mean(&ratios("throughput", "agent", "pin")[3..]) > 0.95,
         "with four, what is far costs more than waiting"
     );
-    // The agent is no worse than homes that are chosen once, and changes few of them: there are 80 VMs with four nodes.
+    // The agent is no worse than homes that are chosen once, and changes few of them: there are 80 VMs with
+    // four nodes.
     assert!(mean(&ratios("throughput", "agent", "prefer")) > 0.99);
     assert!(values("moves", "agent").iter().all(|&moves| moves < 4.0));
 }
@@ -260,8 +261,8 @@ fn rate_control() {
 
 #[test]
 fn directed_yield() {
-    // Two constants stand against four cells, and one short run a cell, so that some are off by more than in other
-    // experiments: the throughput of VMs of 16 vCPUs is twice the published one.
+    // Two constants stand against four cells, and one short run a cell, so that some are off by more than in
+    // other experiments: the throughput of VMs of 16 vCPUs is twice the published one.
     let results = checked_within("directed-yield", Some(160.0));
     let cell = |case: &str, metric: &str, variant: &str| {
         let is_meant = |cell: &&Cell| {
@@ -283,8 +284,8 @@ fn directed_yield() {
     assert!((6e9..12e9).contains(&failed), "{failed}");
     assert!(value("boot-80", "yield_succeeded", "ple-on") < 0.01 * failed);
 
-    // dbench: VMs of 8 vCPUs need the handler and not the check, those of 16 both. Short runs of the quick form: without
-    // the handler VMs have not yet collapsed as far as they will.
+    // dbench: VMs of 8 vCPUs need the handler and not the check, those of 16 both. Short runs of the quick
+    // form: without the handler VMs have not yet collapsed as far as they will.
     assert!(effect("dbench-16x8", "ple-off") < -35.0);
     assert!(effect("dbench-16x8", "ple-on-precheck").abs() < 25.0);
     assert!((25.0..150.0).contains(&effect("dbench-10x16", "ple-on-precheck")));

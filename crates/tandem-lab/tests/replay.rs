@@ -172,7 +172,8 @@ fn with_a_rate_limit_of_a_millisecond() {
         let preempted = || runs.iter().filter(|run| run.3 == EventKind::Preempt);
         assert!(preempted().count() > 1_000);
         assert!(preempted().all(|&(_, start_ns, end_ns, _)| end_ns - start_ns >= LIMIT_NS));
-        // Held back first, preempted when the limit is over: never the other way round, unless the slice ends.
+        // Held back first, preempted when the limit is over: never the other way round, unless the slice
+        // ends.
         let mut held = 0;
         let mut started_ns = 0;
         for event in replay.events.iter().filter(|event| event.task == task) {

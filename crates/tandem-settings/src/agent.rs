@@ -114,7 +114,8 @@ pub struct VmRule {
 #[serde(rename_all = "lowercase")]
 pub enum CoreUse {
     /// The VM shares cores with no other task: core scheduling gives its threads a cookie. Where the kernel
-    /// cannot do that, or hangs with it, no other VM gets a home on its nodes, as long as there are enough nodes
+    /// cannot do that, or hangs with it, no other VM gets a home on its nodes, as long as there are enough
+    /// nodes
     Apart,
 }
 

@@ -1,11 +1,12 @@
 //! Speed of the simulator: events handled a second, and ns an event, by machine size, with costs off and on.
 //!
-//! An event is one wake-up, or one end of a slice or burst, that the model has handled. With one level, each pCPU has 4
-//! tasks: two that compute all the time, and two that compute for 1 ms and sleep for 3 ms. With two levels, 8 VMs of 8
-//! vCPUs with guest kernels (CFS) stand on 32 pCPUs, and it is each vCPU that has those 4 tasks. In the storm, one of 80
-//! vCPUs on 80 pCPUs works at a time and all others look for one to yield to; there an event is also an exit of theirs,
-//! or a target for which they take the locks of two run queues. Tracing is off. Each figure is the best of several runs in turn, so that a moment's noise of the machine hits no size more than another; ratios
-//! between lines of one run mean more than the figures.
+//! An event is one wake-up, or one end of a slice or burst, that the model has handled. With one level, each
+//! pCPU has 4 tasks: two that compute all the time, and two that compute for 1 ms and sleep for 3 ms. With
+//! two levels, 8 VMs of 8 vCPUs with guest kernels (CFS) stand on 32 pCPUs, and it is each vCPU that has
+//! those 4 tasks. In the storm, one of 80 vCPUs on 80 pCPUs works at a time and all others look for one to
+//! yield to; there an event is also an exit of theirs, or a target for which they take the locks of two run
+//! queues. Tracing is off. Each figure is the best of several runs in turn, so that a moment's noise of the
+//! machine hits no size more than another; ratios between lines of one run mean more than the figures.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -156,7 +157,8 @@ fn two_levels(with_costs: bool) -> Scenario {
     on(machine, with_costs, vms)
 }
 
-/// All vCPUs of a large guest want one lock, on a host that takes two locks for each vCPU that it might yield to.
+/// All vCPUs of a large guest want one lock, on a host that takes two locks for each vCPU that it might yield
+/// to.
 fn yield_storm() -> Scenario {
     const VCPUS: u32 = 80;
     let machine = Arc::new(preset("westmere-ex-4s").expect("a machine with 80 pCPUs"));
@@ -186,8 +188,8 @@ fn yield_storm() -> Scenario {
     }
 }
 
-/// What a task adds to the peak of resident memory: a machine of 64 pCPUs with many tasks each, against the peak so
-/// far, which is that of fewer tasks.
+/// What a task adds to the peak of resident memory: a machine of 64 pCPUs with many tasks each, against the
+/// peak so far, which is that of fewer tasks.
 fn bytes_per_task() -> u64 {
     const MANY_TASKS_PER_PCPU: usize = 2_000;
     let mut many = scenario(64, true, MANY_TASKS_PER_PCPU);

@@ -9,8 +9,8 @@ use tandem_machine::ids::VmId;
 pub struct RunMetrics {
     /// Measured time, ns.
     pub length_ns: u64,
-    /// Events handled in the whole run: wake-ups, ends of slices and bursts, pause-loop exits, and targets of directed yields
-    /// for which locks were taken.
+    /// Events handled in the whole run: wake-ups, ends of slices and bursts, pause-loop exits, and targets of
+    /// directed yields for which locks were taken.
     pub events: u64,
     /// Hash over every scheduling event of the run; equal runs have equal hashes.
     pub trace_hash: u64,
@@ -29,7 +29,8 @@ pub struct HostMetrics {
     pub busy_ns: u64,
     /// Time that pCPUs idled, ns.
     pub idle_ns: u64,
-    /// Time that pCPUs were not the scheduler's: higher scheduling classes had them, or they were offline, ns.
+    /// Time that pCPUs were not the scheduler's: higher scheduling classes had them, or they were offline,
+    /// ns.
     pub away_ns: u64,
     /// Time in the host's own code (interrupts, scheduling, switching), ns.
     pub overhead_ns: u64,
@@ -76,7 +77,8 @@ pub struct DecisionCost {
     pub instructions: u64,
     /// Most instructions of one decision.
     pub instructions_max: u64,
-    /// Queued tasks that all of them visited under locks of dispatch queues; an insertion by virtual time counts as one.
+    /// Queued tasks that all of them visited under locks of dispatch queues; an insertion by virtual time
+    /// counts as one.
     pub visited: u64,
     /// Most visits of one decision.
     pub visited_max: u64,
@@ -151,8 +153,8 @@ pub struct VmMetrics {
     pub lived_ns: u64,
     /// Work done by counter name.
     pub counts: BTreeMap<String, u64>,
-    /// Time in which its tasks fetched the cache lines of messages and channels from other cores, ns, begun in the
-    /// measured time; part of its kernel's time, or of the host's.
+    /// Time in which its tasks fetched the cache lines of messages and channels from other cores, ns, begun
+    /// in the measured time; part of its kernel's time, or of the host's.
     pub coherence_ns: u64,
     /// Response times, ns.
     pub response: LatencySummary,
@@ -169,8 +171,8 @@ pub struct VmMetrics {
 pub struct GuestMetrics {
     /// Each of its CPUs.
     pub cpus: Vec<GuestCpuMetrics>,
-    /// Its tasks, summed up by program in the order of [`crate::scenario::Guest::programs`]; programs that never ran
-    /// are left out.
+    /// Its tasks, summed up by program in the order of [`crate::scenario::Guest::programs`]; programs that
+    /// never ran are left out.
     pub programs: Vec<ProgramMetrics>,
     /// Counters of its policy by name, as it declares them.
     pub policy: BTreeMap<&'static str, u64>,

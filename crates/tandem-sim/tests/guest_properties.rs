@@ -12,8 +12,8 @@ use tandem_sim::{run, run_observed};
 proptest! {
     #![proptest_config(some_cases())]
 
-    /// Each pCPU is busy, idle, or in the host's code at every instant; each vCPU is in a task, in its kernel's code,
-    /// idle, or without a pCPU.
+    /// Each pCPU is busy, idle, or in the host's code at every instant; each vCPU is in a task, in its
+    /// kernel's code, idle, or without a pCPU.
     #[test]
     fn time_is_conserved_at_both_levels(scenario in scenario_with_guests(), seed: u64) {
         let metrics = run(&scenario, seed).unwrap();

@@ -168,7 +168,8 @@ fn locks_taken_for_nothing_stop_a_large_guest() {
 
 #[test]
 fn what_else_needs_a_queue_waits_for_its_lock() {
-    // A task of the host's own, in the storm: each wake-up, and each decision to run it, takes a lock that others want.
+    // A task of the host's own, in the storm: each wake-up, and each decision to run it, takes a lock that
+    // others want.
     let wakeup_p50_ns = |pause_loop| {
         let host = Arc::new(preset("westmere-ex-4s").unwrap());
         let sleeper = forever(vec![compute(20 * US), common::sleep(200 * US)]);

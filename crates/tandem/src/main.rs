@@ -1,9 +1,10 @@
 //! The `tandem` command: one file a verb.
 //!
-//! Every verb has its arguments (`Args`) and a function `run` that writes its result to standard output. What goes
-//! wrong is reported in one line on standard error, and by the exit status: see [`tandemd::error`].
+//! Every verb has its arguments (`Args`) and a function `run` that writes its result to standard output. What
+//! goes wrong is reported in one line on standard error, and by the exit status: see [`tandemd::error`].
 
-// `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that [`tandemd::error::report`] knows.
+// `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that
+// [`tandemd::error::report`] knows.
 #![warn(clippy::print_stdout)]
 
 mod check;
@@ -24,8 +25,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 use tandemd::{begin, end, error};
 
-/// Make the schedulers of hosts and guests work together: run the scheduler on this machine, watch its VMs, place new ones,
-/// simulate both levels, and reproduce published results.
+/// Make the schedulers of hosts and guests work together: run the scheduler on this machine, watch its VMs,
+/// place new ones, simulate both levels, and reproduce published results.
 #[derive(Parser)]
 #[command(version, propagate_version = true, after_help = error::EXIT_STATUS_HELP)]
 struct Cli {

@@ -1,7 +1,7 @@
 //! `tandem place`: which NUMA nodes a new VM should live on, and why.
 //!
-//! On this host the planner that gives homes is shown the VMs which are there, and a new one beside them. On a machine that is
-//! described, the VMs are those of `--vm`. Xen's rule is for comparisons.
+//! On this host the planner that gives homes is shown the VMs which are there, and a new one beside them. On
+//! a machine that is described, the VMs are those of `--vm`. Xen's rule is for comparisons.
 
 mod planner;
 mod present;
@@ -55,9 +55,9 @@ pub struct Args {
     memory: Size,
     #[command(flatten)]
     machine: MachineSource,
-    /// Take another VM into account: on a described machine, one that runs there; on this host, one that starts before the new
-    /// one. May be repeated. The VM may run on `nodes` (default: all); on a described machine its memory is spread evenly over
-    /// them. It demands `busy` CPUs (default: one for each vCPU)
+    /// Take another VM into account: on a described machine, one that runs there; on this host, one that
+    /// starts before the new one. May be repeated. The VM may run on `nodes` (default: all); on a described
+    /// machine its memory is spread evenly over them. It demands `busy` CPUs (default: one for each vCPU)
     #[arg(long = "vm", value_name = "vcpus=N,memory=SIZE[,nodes=LIST][,busy=CPUS]", value_parser = parse_vm)]
     vms: Vec<PresentVm>,
     /// Place this many equal VMs, one after another
@@ -66,7 +66,8 @@ pub struct Args {
     /// The rule that chooses the nodes
     #[arg(long, value_enum, default_value_t = Rule::Planner)]
     rule: Rule,
-    /// The settings of `tandem run` on this host, for their exceptions [default: what `tandem run --print-config` prints]
+    /// The settings of `tandem run` on this host, for their exceptions [default: what
+    /// `tandem run --print-config` prints]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "sysfs", "hwloc"])]
     config: Option<PathBuf>,
     /// Include VMs of this host that run without KVM

@@ -131,7 +131,8 @@ fn set(access: &Access, target: &Target, preference: &Preference) -> anyhow::Res
     }
 }
 
-/// Sets it for every thread, and again for threads created meanwhile; a thread created by one that has the preference inherits it.
+/// Sets it for every thread, and again for threads created meanwhile; a thread created by one that has the
+/// preference inherits it.
 fn set_process(access: &Access, pid: u32, preference: &Preference) -> anyhow::Result<()> {
     let mut seen = BTreeSet::new();
     let mut any_is_set = false;

@@ -51,7 +51,8 @@ pub struct Args {
     /// Runs at the same time [default: one for each CPU]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_jobs)]
     jobs: Option<NonZeroUsize>,
-    /// The folder of the experiments [default: `experiments` here or in a folder above, or the installed ones]
+    /// The folder of the experiments [default: `experiments` here or in a folder above, or the installed
+    /// ones]
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
 }

@@ -33,20 +33,22 @@ pub struct Args {
     /// Set a parameter of the scenario; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
     settings: Vec<(String, Key)>,
-    /// Give the host, or all guests, another scheduler: host=NAME or guest=NAME, where NAME is xen-credit (hosts only), linux,
-    /// tandem, or object: and the path of a sched_ext scheduler's object file
+    /// Give the host, or all guests, another scheduler: host=NAME or guest=NAME, where NAME is xen-credit
+    /// (hosts only), linux, tandem, or object: and the path of a sched_ext scheduler's object file
     #[arg(long = "policy", value_name = "LEVEL=NAME", value_parser = parse_level)]
     policies: Vec<Level>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Print accounting too, as perf stat and perf sched latency do: of the host, and of each VM and its guest
+    /// Print accounting too, as perf stat and perf sched latency do: of the host, and of each VM and its
+    /// guest
     #[arg(long)]
     stat: bool,
     /// Write every scheduling event into this file: .pftrace for Perfetto, .jsonl for JSON lines
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Print the scheduling domains of every Linux kernel, as it does when booted for debugging, and do not run
+    /// Print the scheduling domains of every Linux kernel, as it does when booted for debugging, and do not
+    /// run
     #[arg(long, conflicts_with_all = ["format", "stat", "trace"])]
     domains: bool,
 }
@@ -113,7 +115,8 @@ fn policy(args: &Args) -> Result<PolicyTable, BadInput> {
     Ok(policy)
 }
 
-/// The scenario with a host that counts the instructions of its scheduler, if that is a compiled one. It decides the same.
+/// The scenario with a host that counts the instructions of its scheduler, if that is a compiled one. It
+/// decides the same.
 fn counting(scenario: &Scenario) -> anyhow::Result<Scenario> {
     let mut scenario = scenario.clone();
     if let PolicySettings::SchedExt(settings) = &mut scenario.policy {

@@ -1,7 +1,8 @@
 //! `tandem top`: the machine, the scheduler and the VMs, live in the terminal.
 //!
-//! One thread samples ([`sampler`]), the other one has the terminal: it takes keys ([`state`]) and draws ([`draw`]) the
-//! last sample ([`sample`]). It changes nothing, and needs neither root nor the scheduler; notes say what cannot be read.
+//! One thread samples ([`sampler`]), the other one has the terminal: it takes keys ([`state`]) and draws
+//! ([`draw`]) the last sample ([`sample`]). It changes nothing, and needs neither root nor the scheduler;
+//! notes say what cannot be read.
 
 mod column;
 mod draw;
@@ -133,7 +134,8 @@ fn show(
     Ok(())
 }
 
-/// Waits for a key, but no longer than that; whether the terminal is gone, at which crossterm would read for ever.
+/// Waits for a key, but no longer than that; whether the terminal is gone, at which crossterm would read for
+/// ever.
 fn is_hung_up(timeout: Duration) -> bool {
     let stdin = io::stdin();
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];

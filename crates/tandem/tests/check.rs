@@ -76,7 +76,8 @@ fn a_search_that_finds_nothing_succeeds() {
     assert!(text(&output.stdout).contains("8 cases, 0 promises broken"));
 }
 
-/// Sends the signal when the first of many cases is made small; exit status, output, and the text of each file.
+/// Sends the signal when the first of many cases is made small; exit status, output, and the text of each
+/// file.
 fn interrupted(signal: Signal) -> (Option<i32>, String, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new(cargo_bin!("tandem"))
@@ -119,8 +120,9 @@ fn nothing_that_was_found_is_lost_when_the_command_is_killed() {
     assert!(files.iter().all(|text| text.starts_with("# Breaks P")), "{files:?}");
 }
 
-/// Tasks of little weight that had the CPUs to themselves, and others of much that come after a second: nobody waits longer than is
-/// promised, wherever they may run. What the light ones ran before is many turns by what they weigh then.
+/// Tasks of little weight that had the CPUs to themselves, and others of much that come after a second:
+/// nobody waits longer than is promised, wherever they may run. What the light ones ran before is many turns
+/// by what they weigh then.
 #[test]
 fn nobody_starves_when_heavier_tasks_come() {
     let dir = tempfile::tempdir().unwrap();

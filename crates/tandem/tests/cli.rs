@@ -18,8 +18,8 @@ fn stdout(args: &[&str]) -> String {
     String::from_utf8(output).expect("output is UTF-8")
 }
 
-/// Runs a command that must reject its input: exit status 2, nothing on standard output, and one line on standard
-/// error, which is returned.
+/// Runs a command that must reject its input: exit status 2, nothing on standard output, and one line on
+/// standard error, which is returned.
 fn rejection(args: &[&str], dir: &Path) -> String {
     let assert = tandem().args(args).current_dir(dir).assert().code(2).stdout("");
     let message = String::from_utf8(assert.get_output().stderr.clone()).expect("messages are UTF-8");
@@ -142,7 +142,8 @@ fn a_trace_that_cannot_be_made_exits_with_2_before_the_run() {
 #[test]
 fn a_trace_that_cannot_be_finished_exits_with_1() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    // Shells end a process that writes a larger file than `ulimit -f` allows; ignoring the signal makes it an error.
+    // Shells end a process that writes a larger file than `ulimit -f` allows; ignoring the signal makes it an
+    // error.
     let script = "trap '' XFSZ; ulimit -f 1; exec \"$0\" sim tiny.toml --trace run.jsonl";
     let long = TINY
         .replace("\"1ms\"\nmachine", "\"1s\"\nmachine")

@@ -19,7 +19,8 @@ affinity = { hard = "2-3" }
 process = [{ program = "sleeper", copies = 8 }]
 "#;
 
-/// Exit status, output and errors of `tandem sim` with a scheduler's object, which lies in the current folder, and settings.
+/// Exit status, output and errors of `tandem sim` with a scheduler's object, which lies in the current
+/// folder, and settings.
 fn sim(scheduler: &str, settings: &str) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let host = format!("host = {{ object = \"scheduler.bpf.o\", settings = {settings} }}");

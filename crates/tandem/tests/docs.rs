@@ -7,11 +7,11 @@
 //! - `toml,experiment`: `tandem reproduce --quick` runs it;
 //! - `toml,settings`: `tandem run --print-config` reads it, and runs nothing;
 //! - `csv`: a file for the blocks after it;
-//! - `console`: its lines `$ tandem ...` run. Lines that follow a command are the output that it must print; a line
-//!   `...` among them stands for any number of lines. Without such lines the output is not compared.
+//! - `console`: its lines `$ tandem ...` run. Lines that follow a command are the output that it must print;
+//!   a line `...` among them stands for any number of lines. Without such lines the output is not compared.
 //!
-//! The blocks of a page run in order, in a folder of the page's own. A block whose first line is a comment with a path,
-//! such as `# cache.toml`, stays there under that name for what follows.
+//! The blocks of a page run in order, in a folder of the page's own. A block whose first line is a comment
+//! with a path, such as `# cache.toml`, stays there under that name for what follows.
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;

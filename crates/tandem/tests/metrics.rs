@@ -1,4 +1,5 @@
-//! The metrics as others use them: the dashboard for Grafana and the table in the book name those that there are.
+//! The metrics as others use them: the dashboard for Grafana and the table in the book name those that there
+//! are.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -50,7 +51,8 @@ fn names() -> BTreeSet<String> {
     kinds.filter_map(|rest| Some(rest.split_once(' ')?.0.to_owned())).collect()
 }
 
-/// What a host of two nodes tells whose VM has a limit and two virtual nodes, and runs, and whose scheduler was ejected once.
+/// What a host of two nodes tells whose VM has a limit and two virtual nodes, and runs, and whose scheduler
+/// was ejected once.
 fn page(
     actuator: impl Actuator,
     status: impl Fn() -> Result<Status, SchedulerError> + Send + Sync + 'static,

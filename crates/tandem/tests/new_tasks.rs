@@ -1,4 +1,5 @@
-//! Tasks that come and go: who works by one short task after another has the share of one, and new tasks begin soon. Promises P2 and P4.
+//! Tasks that come and go: who works by one short task after another has the share of one, and new tasks
+//! begin soon. Promises P2 and P4.
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;
@@ -77,7 +78,8 @@ fn who_works_by_one_task_after_another_has_the_share_of_one() {
             let fair = cpus as f64 / (hogs as f64 + 1.0);
             let share = share(programs, turn_s, cpus, hogs);
             println!("{what}, beside {hogs} on {cpus} CPUs: {share:.3} CPUs; fair are {fair:.3}");
-            // Of what one is owed that ends, half goes over to the next; who waits for its commands loses nothing.
+            // Of what one is owed that ends, half goes over to the next; who waits for its commands loses
+            // nothing.
             let least = if programs.contains("wait_child") { 0.9 } else { 0.5 };
             assert!(
                 (least..1.25).contains(&(share / fair)),

@@ -16,7 +16,8 @@ fn stdout(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("output is UTF-8")
 }
 
-/// What is said, with status 2 and nothing on standard output; the last line, since what could not be seen is told before.
+/// What is said, with status 2 and nothing on standard output; the last line, since what could not be seen is
+/// told before.
 fn refusal(args: &[&str]) -> String {
     let output = place(args);
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{args:?}");

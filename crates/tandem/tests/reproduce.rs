@@ -1,5 +1,5 @@
-//! `tandem reproduce` and `tandem sim` from files to results, on an experiment whose outcome is known: with all
-//! costs off, two VMs do each half of what one does alone.
+//! `tandem reproduce` and `tandem sim` from files to results, on an experiment whose outcome is known: with
+//! all costs off, two VMs do each half of what one does alone.
 
 use assert_cmd::Command;
 use serde_json::Value;

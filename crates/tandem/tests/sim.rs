@@ -27,7 +27,8 @@ memory = "1GiB"
 guest = { process = [{ program = "ping", copies = 2 }], family_channels = ["there", "back"] }
 "#;
 
-/// Runs `tandem sim` on the scenario with these changes to its text and more arguments; returns what it printed.
+/// Runs `tandem sim` on the scenario with these changes to its text and more arguments; returns what it
+/// printed.
 fn sim(changes: &[(&str, &str)], args: &[&str]) -> String {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut text = GUESTS.to_owned();

@@ -45,7 +45,8 @@ impl Session {
         session
     }
 
-    /// Reads until the command has written that word. Of a text only letters that were not there before are written.
+    /// Reads until the command has written that word. Of a text only letters that were not there before are
+    /// written.
     fn read_until(&mut self, word: &str) {
         let mut all = Vec::new();
         let mut part = [0; 4096];

@@ -7,8 +7,8 @@ use std::process::{self, Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How often a VM that starts is looked for: the last resort, ten times what was ever seen. It takes a second, on a busy
-/// machine several.
+/// How often a VM that starts is looked for: the last resort, ten times what was ever seen. It takes a
+/// second, on a busy machine several.
 const ATTEMPTS: u32 = 6_000;
 
 /// A virtual machine that stands still before its first instruction; it ends with the test.

@@ -1,9 +1,10 @@
-//! What the agent costs a host: CPU time and memory with 200 VMs of 8 vCPUs on 8 nodes, among 1,000 other processes.
+//! What the agent costs a host: CPU time and memory with 200 VMs of 8 vCPUs on 8 nodes, among 1,000 other
+//! processes.
 //!
-//! The host is a copy of `/proc`, `/sys` and cgroups in files, and time passes in steps of a second without being waited
-//! for. So there are no events: the agent lists all processes every two seconds, which it does once a minute where the
-//! kernel tells of new ones. A file of `/proc` costs more than one of a disk's cache: the second line is the same work
-//! beside a list of this machine's own `/proc`, which says by how much.
+//! The host is a copy of `/proc`, `/sys` and cgroups in files, and time passes in steps of a second without
+//! being waited for. So there are no events: the agent lists all processes every two seconds, which it does
+//! once a minute where the kernel tells of new ones. A file of `/proc` costs more than one of a disk's cache:
+//! the second line is the same work beside a list of this machine's own `/proc`, which says by how much.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;

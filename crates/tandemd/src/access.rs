@@ -79,8 +79,8 @@ impl Access {
         }
     }
 
-    /// The agent's reports about the VMs of this host; `None` if the settings give no homes. Only the agent has them, so
-    /// that root asks the service as well.
+    /// The agent's reports about the VMs of this host; `None` if the settings give no homes. Only the agent
+    /// has them, so that root asks the service as well.
     ///
     /// # Errors
     /// If the service is not there, or the user may not read this.

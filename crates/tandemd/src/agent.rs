@@ -1,14 +1,16 @@
 //! `tandem agent`: the helper process of `tandem run`, which starts it, and starts it again if it ends.
 //!
-//! Problem: the process that holds the scheduler must not read what users write, and must survive one that does.
+//! Problem: the process that holds the scheduler must not read what users write, and must survive one that
+//! does.
 //!
-//! Approach: a process of its own. It reads the settings from standard input, as a line of JSON, and ends when that is
-//! closed. Before it serves requests it gives up its capabilities; a broker keeps CAP_SYS_PTRACE, which reading other users'
-//! VMs takes. From then on it writes a byte to standard output whenever it makes progress; the parent replaces an agent that
-//! is silent for long. It logs to standard error.
+//! Approach: a process of its own. It reads the settings from standard input, as a line of JSON, and ends
+//! when that is closed. Before it serves requests it gives up its capabilities; a broker keeps
+//! CAP_SYS_PTRACE, which reading other users' VMs takes. From then on it writes a byte to standard output
+//! whenever it makes progress; the parent replaces an agent that is silent for long. It logs to standard
+//! error.
 //!
-//! It serves users ([`tandem_host::control`]), gives VMs their homes ([`tandem_host::agent`]), and serves metrics if the
-//! settings say where ([`tandem_host::metrics`]).
+//! It serves users ([`tandem_host::control`]), gives VMs their homes ([`tandem_host::agent`]), and serves
+//! metrics if the settings say where ([`tandem_host::metrics`]).
 
 use crate::helper::{self, Role};
 use crate::journal;
@@ -61,7 +63,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(loaded) => Box::new(SchedulerActuator::new(loaded.preferences()?, machine.clone())),
         None => Box::new(DryRun),
     };
-    // The kernel shows memory by node and maps of other users' VMs to those that may trace them: the broker and the mover.
+    // The kernel shows memory by node and maps of other users' VMs to those that may trace them: the broker
+    // and the mover.
     let mut broker = helper::command(Role::Broker);
     let keeps_apart = !args.observe && settings.vm.iter().any(VmRule::keeps_apart);
     broker.args(keeps_apart.then_some("--cookies"));
@@ -149,8 +152,8 @@ fn read_settings(input: &mut impl BufRead) -> anyhow::Result<Settings> {
         .context("standard input has no settings; `tandem run` starts the agent with them")
 }
 
-/// Waits until the input is closed, one of the others is readable, or the interval has passed; returns whether the input is
-/// closed.
+/// Waits until the input is closed, one of the others is readable, or the interval has passed; returns
+/// whether the input is closed.
 fn is_closed<'a>(
     input: &mut (impl Read + AsFd),
     others: impl Iterator<Item = BorrowedFd<'a>>,

@@ -45,7 +45,8 @@ pub fn command(role: Role) -> Command {
 
 /// Serves until standard input is closed.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    // To read processes of other users, and their folders if the operator has given the service that capability.
+    // To read processes of other users, and their folders if the operator has given the service that
+    // capability.
     keep_only(held(Capabilities::SYS_PTRACE | Capabilities::DAC_READ_SEARCH)?)?;
     match args.role {
         Role::Reader => guarded::serve()?,

@@ -1,7 +1,8 @@
-//! The log of the service: entries of systemd's journal if standard error is connected to it, or else lines there.
+//! The log of the service: entries of systemd's journal if standard error is connected to it, or else lines
+//! there.
 //!
-//! Entries of the journal have a priority and fields: systemd.journal-fields(7). If the journal cannot be reached, the line
-//! goes to standard error.
+//! Entries of the journal have a priority and fields: systemd.journal-fields(7). If the journal cannot be
+//! reached, the line goes to standard error.
 
 use log::{Level as JournalLevel, Record, RecordBuilder};
 use std::io::{self, Write};

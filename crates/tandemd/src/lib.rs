@@ -1,13 +1,15 @@
 //! The service, and what the verbs of `tandem` share with it.
 //!
-//! Problem: what runs as a service for years, with rights, should contain no more than it needs: neither the simulator nor
-//! a code generator. But `tandem run` in a terminal is the same thing, and shows VMs and errors as the other verbs do.
+//! Problem: what runs as a service for years, with rights, should contain no more than it needs: neither the
+//! simulator nor a code generator. But `tandem run` in a terminal is the same thing, and shows VMs and errors
+//! as the other verbs do.
 //!
-//! Approach: a library, and the program `tandemd` which is these verbs alone ([`Verb`]). The program `tandem` has them
-//! too, beside those that need the simulator. Either starts its helpers from its own file ([`helper`]), so that the two
-//! never depend on each other, or on their versions.
+//! Approach: a library, and the program `tandemd` which is these verbs alone ([`Verb`]). The program `tandem`
+//! has them too, beside those that need the simulator. Either starts its helpers from its own file
+//! ([`helper`]), so that the two never depend on each other, or on their versions.
 
-// `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that [`error::report`] knows.
+// `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that [`error::report`]
+// knows.
 #![warn(clippy::print_stdout)]
 
 pub mod access;

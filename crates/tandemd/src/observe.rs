@@ -103,7 +103,8 @@ impl Window {
         }
     }
 
-    /// Ends the observation and reads everything else. `root` is `/` for this machine; `read` tells what a VM may use, and where its memory is.
+    /// Ends the observation and reads everything else. `root` is `/` for this machine; `read` tells what a VM
+    /// may use, and where its memory is.
     pub fn close(
         self,
         root: &Path,
@@ -140,7 +141,8 @@ impl Window {
     }
 }
 
-/// The homes that the running agent gives VMs, or would give; nothing if no agent runs. `root` is `/` for this machine.
+/// The homes that the running agent gives VMs, or would give; nothing if no agent runs. `root` is `/` for
+/// this machine.
 ///
 /// # Errors
 /// If its file cannot be used.
@@ -151,7 +153,8 @@ pub fn homes_of_agent(root: &Path) -> Result<Option<HomesFile>, HomesFileError> 
     Ok(file.filter(|file| !file.are_planned || Client::connect_to(&socket).is_ok()))
 }
 
-/// What an agent says of the home of a VM. One that only observes says nothing of a VM for which it plans none.
+/// What an agent says of the home of a VM. One that only observes says nothing of a VM for which it plans
+/// none.
 fn told(file: Option<&HomesFile>, vm: &Vm) -> Option<Homes> {
     let file = file?;
     let HomeEntry { home, why, parts, saving, .. } = file.entry(vm.identity)?.clone();
@@ -189,8 +192,8 @@ pub fn online(machine: &Machine) -> Vec<u32> {
 }
 
 impl Observation {
-    /// Observes VMs for that long, and reads all that there is to know of them. `ask` tells what the agent knows, for what
-    /// cannot be read.
+    /// Observes VMs for that long, and reads all that there is to know of them. `ask` tells what the agent
+    /// knows, for what cannot be read.
     pub fn make(
         root: &Path,
         machine: &Machine,

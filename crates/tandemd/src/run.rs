@@ -73,7 +73,8 @@ pub struct Args {
     /// Print which homes the VMs of this host would get, and why, and exit; needs neither root nor sched_ext
     #[arg(long, conflicts_with = "print_config")]
     plan: bool,
-    /// Load no scheduler: measure the VMs of this host, and report which homes they would get and what these would save; needs no sched_ext
+    /// Load no scheduler: measure the VMs of this host, and report which homes they would get and what these
+    /// would save; needs no sched_ext
     #[arg(long, conflicts_with_all = ["print_config", "plan", "ignore"])]
     observe: bool,
 }
@@ -320,7 +321,8 @@ impl Session<'_> {
         Ok(next)
     }
 
-    /// Reads the settings again; whether the scheduler has to be loaded again for them. A mistake changes nothing.
+    /// Reads the settings again; whether the scheduler has to be loaded again for them. A mistake changes
+    /// nothing.
     fn reload(&mut self, agent: &mut AgentProcess) -> anyhow::Result<bool> {
         let settings =
             match settings(self.args).map_err(anyhow::Error::from).and_then(|next| self.accept(next)) {

@@ -24,7 +24,8 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.decimals$}{}", UNITS[unit])
 }
 
-/// A value as JSON for people and programs: indented, and with escapes in the place of what speaks to a terminal or is invisible.
+/// A value as JSON for people and programs: indented, and with escapes in the place of what speaks to a
+/// terminal or is invisible.
 pub fn to_json_text(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(escape_json(&serde_json::to_string_pretty(value)?) + "\n")
 }
@@ -94,7 +95,8 @@ pub fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// The nodes of a home: `1`; `0|1` if virtual nodes have each its own; `(1)` if it is only planned; `-` if there is none.
+/// The nodes of a home: `1`; `0|1` if virtual nodes have each its own; `(1)` if it is only planned; `-` if
+/// there is none.
 pub fn home(homes: &Homes) -> String {
     let nodes = match &homes.parts[..] {
         [] => list_of_nodes(&homes.nodes),
@@ -127,8 +129,8 @@ pub struct Percentages {
     pub wait: Option<f64>,
     /// Time in which its vCPUs were ready and waited for a CPU, on average over the vCPUs.
     pub steal: Option<f64>,
-    /// Share of its vCPUs' CPU time that they spent on their home nodes; `None` as well if it has no home, or no vCPU has
-    /// run.
+    /// Share of its vCPUs' CPU time that they spent on their home nodes; `None` as well if it has no home, or
+    /// no vCPU has run.
     pub local: Option<f64>,
 }
 

@@ -40,9 +40,9 @@ pub struct Scheduler<'storage> {
 impl<'storage> Scheduler<'storage> {
     /// Loads the scheduler into the kernel, which runs it from then on.
     ///
-    /// `hotplug_seq` is the kernel's [`hotplug_seq`](super::RunningKernel::hotplug_seq) from before the places were
-    /// read. If CPUs came or went since, the scheduler has ended by the time this returns, with an exit that
-    /// asks to load it again.
+    /// `hotplug_seq` is the kernel's [`hotplug_seq`](super::RunningKernel::hotplug_seq) from before the
+    /// places were read. If CPUs came or went since, the scheduler has ended by the time this returns, with
+    /// an exit that asks to load it again.
     ///
     /// # Errors
     /// If the kernel refuses.

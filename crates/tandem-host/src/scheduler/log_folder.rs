@@ -3,8 +3,8 @@
 //!
 //! If it does not exist, it is created for its owner alone. In a folder that other users may write to, one of
 //! them could place a link, so nothing is written or read there. No link is followed, not even one of the
-//! service's user: merely opening a device may have an effect. A root shell that runs the command by hand takes
-//! over what belongs to the service's user; the service gets it back when it starts.
+//! service's user: merely opening a device may have an effect. A root shell that runs the command by hand
+//! takes over what belongs to the service's user; the service gets it back when it starts.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fchown, fstat, mkdir, openat, renameat, unlinkat};
 use rustix::io::Errno;

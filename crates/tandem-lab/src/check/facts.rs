@@ -1,5 +1,5 @@
-//! What is known about the tasks of a scenario before it runs: where they may run, what they weigh, whether they always have
-//! something to do, and what is fair.
+//! What is known about the tasks of a scenario before it runs: where they may run, what they weigh, whether
+//! they always have something to do, and what is fair.
 
 use super::oracle::{Claim, fair_rates};
 use super::promises::{SETTLE_NS, SLICE_NS, TICK_NS, TURNS_MAX, WAIT_MAX_NS};
@@ -62,7 +62,8 @@ pub struct Facts {
     /// Changes of affinity, in the order of time: when (ns), position of the VM, position of its mask from
     /// then on.
     pub changes: Vec<(u64, usize, usize)>,
-    /// When CPUs go (true) and come back, ns, in the order of time: higher classes take them, or they are offline.
+    /// When CPUs go (true) and come back, ns, in the order of time: higher classes take them, or they are
+    /// offline.
     pub absences: Vec<(u64, usize, bool)>,
     /// Times of all changes after which the run needs time to settle, ns, in order.
     pub happenings_ns: Vec<u64>,

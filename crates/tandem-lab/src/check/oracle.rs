@@ -32,7 +32,8 @@ pub struct Claim {
     pub count: usize,
 }
 
-/// The fair rate of each task of each claim, in CPUs, when tasks whose use is known already have `used[mask]` of the CPUs.
+/// The fair rate of each task of each claim, in CPUs, when tasks whose use is known already have `used[mask]`
+/// of the CPUs.
 pub fn fair_rates(masks: &[CpuMask], used: &[f64], claims: &[Claim]) -> Vec<f64> {
     let network = Network::new(masks);
     let mut rates: Vec<Option<f64>> = vec![None; claims.len()];

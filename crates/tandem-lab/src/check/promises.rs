@@ -20,8 +20,8 @@ pub const WINDOW_MIN_NS: u64 = 1_000_000_000;
 /// Shares of single tasks are judged if tasks that sleep use at most this part of the CPUs, in percent: when
 /// these come and go, the CPU that they use at any time cannot be predicted.
 pub const SLEEPERS_MAX_PCT: f64 = 10.0;
-/// Tasks whose fair rate is more than this part of a CPU each, in percent, need their CPUs all the time: they lose what tasks that
-/// sleep use while all CPUs are busy.
+/// Tasks whose fair rate is more than this part of a CPU each, in percent, need their CPUs all the time: they
+/// lose what tasks that sleep use while all CPUs are busy.
 pub const FULL_PCT: f64 = 90.0;
 /// Time that a wake-up takes although it finds an idle CPU, ns: an interrupt, leaving idle and a decision.
 /// Shorter waits do not count.

@@ -65,7 +65,8 @@ pub enum CheckError {
     /// The file of a scheduler cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The scheduler does not fit a case, such as its machine, or, by a mistake of the search, the case is no scenario.
+    /// The scheduler does not fit a case, such as its machine, or, by a mistake of the search, the case is no
+    /// scenario.
     #[error("case {case}: {message}")]
     Drawn {
         /// Its number.

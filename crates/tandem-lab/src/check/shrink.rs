@@ -1,7 +1,7 @@
 //! Makes a found case small, as long as it breaks the same promise.
 //!
-//! Each step tries simpler versions of the case, the boldest first, and goes on with the first one that still breaks the
-//! promise, until none does or the tries are used up.
+//! Each step tries simpler versions of the case, the boldest first, and goes on with the first one that still
+//! breaks the promise, until none does or the tries are used up.
 
 use super::plan::{Group, Happening, MachinePlan, Plan, Work};
 use std::cmp::Reverse;

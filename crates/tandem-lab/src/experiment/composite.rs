@@ -1,7 +1,7 @@
 //! Composites: scores that sum up several cells, as a benchmark suite's index does its tests.
 //!
-//! A composite is the geometric mean of a metric over cells that differ in one key alone, run by run: its effect and
-//! interval come from the same pairs of runs as theirs.
+//! A composite is the geometric mean of a metric over cells that differ in one key alone, run by run: its
+//! effect and interval come from the same pairs of runs as theirs.
 
 use super::Case;
 use super::file::CompositeTable;
@@ -36,7 +36,8 @@ impl Composite {
     }
 }
 
-/// The composites of a table: one for each set of cases that agree in all keys but one and have all its parts.
+/// The composites of a table: one for each set of cases that agree in all keys but one and have all its
+/// parts.
 pub(super) fn composites_of(
     table: &CompositeTable,
     cases: &[Case],

@@ -46,7 +46,8 @@ pub struct ExperimentFile {
     /// absent. Where the published table has standard deviations, twice the larger one counts instead.
     #[serde(default = "default_noise_pct")]
     pub noise_pct: f64,
-    /// How many of the signs of published effects beyond noise should come out right, in percent; all if absent.
+    /// How many of the signs of published effects beyond noise should come out right, in percent; all if
+    /// absent.
     #[serde(default = "all_signs_pct")]
     pub signs_right_pct: f64,
     /// Values for parameters of scenarios that several runs share, by a name for `with`.
@@ -58,8 +59,8 @@ pub struct ExperimentFile {
     /// Scores that sum up several cells.
     #[serde(default, rename = "composite")]
     pub composites: Vec<CompositeTable>,
-    /// How close the predicted effects should come to the published ones; if there is none, within 3 points in the
-    /// median of all.
+    /// How close the predicted effects should come to the published ones; if there is none, within 3 points
+    /// in the median of all.
     #[serde(default, rename = "accuracy")]
     pub accuracies: Vec<AccuracyTable>,
     /// Targets of the experiment.
@@ -131,8 +132,8 @@ pub struct RunTable {
     /// Values for parameters of the scenario; they come before those of `with`.
     #[serde(default)]
     pub set: Located<Parameters>,
-    /// Parameters of the scenario to vary, such as { vms = [2, 6, 10] }; they are keys of the cells too. Every combination
-    /// of their values is run.
+    /// Parameters of the scenario to vary, such as { vms = [2, 6, 10] }; they are keys of the cells too.
+    /// Every combination of their values is run.
     #[serde(default)]
     pub sweep: Located<BTreeMap<String, Vec<Key>>>,
     /// The variant that effects of this run are measured against; the experiment's baseline if absent.
@@ -188,12 +189,13 @@ impl ExperimentMetric {
     }
 }
 
-/// A score that sums up cells: the geometric mean of a metric over several values of one key. There is one for each
-/// set of cells that agree in all other keys and have all of these values.
+/// A score that sums up cells: the geometric mean of a metric over several values of one key. There is one
+/// for each set of cells that agree in all other keys and have all of these values.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CompositeTable {
-    /// Its name, as a metric of the published table. Unit and direction are those of the metric that it sums up.
+    /// Its name, as a metric of the published table. Unit and direction are those of the metric that it sums
+    /// up.
     pub name: Located<String>,
     /// The metric that it sums up.
     pub of: String,
@@ -271,8 +273,8 @@ pub struct OrderTable {
     pub variants: Vec<Located<String>>,
 }
 
-/// A heat map of a report: the gain of each variant at each load. A gain is the effect against the baseline, turned so
-/// that positive is better.
+/// A heat map of a report: the gain of each variant at each load. A gain is the effect against the baseline,
+/// turned so that positive is better.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeatMapTable {

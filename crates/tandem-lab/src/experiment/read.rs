@@ -84,7 +84,8 @@ fn check_file(file: &ExperimentFile, source: &SourceFile) -> Result<(), FileErro
     Ok(())
 }
 
-/// The cases of a run: one for each combination of the parameters that it sweeps over, the first varying slowest.
+/// The cases of a run: one for each combination of the parameters that it sweeps over, the first varying
+/// slowest.
 fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Result<Vec<Case>, FileError> {
     let scenario = ScenarioSource::read(&source.sibling(&run.scenario))?;
     let known = scenario.parameters();

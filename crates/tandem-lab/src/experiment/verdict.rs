@@ -2,9 +2,9 @@
 //!
 //! A *predicted effect* is that of a variant other than the baseline. It is *beyond noise* if its published
 //! magnitude is at least the noise of its cell: twice the published standard deviation, or else the
-//! experiment's `noise_pct`, by default [`NOISE_PCT`](super::NOISE_PCT). Below that, benchmarks like the published ones cannot
-//! determine the sign. Its sign is right if the simulated effect has the same. Its error is simulated minus
-//! published effect, in points.
+//! experiment's `noise_pct`, by default [`NOISE_PCT`](super::NOISE_PCT). Below that, benchmarks like the
+//! published ones cannot determine the sign. Its sign is right if the simulated effect has the same. Its
+//! error is simulated minus published effect, in points.
 
 use super::file::{AccuracyError, AccuracyTable, ExperimentFile, OrderTable, TargetTable};
 use crate::published::has_all;

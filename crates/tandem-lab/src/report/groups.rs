@@ -91,8 +91,8 @@ impl<'a> Group<'a> {
         self.cells.iter().copied().filter(has_such_load).collect()
     }
 
-    /// The key that a sweep runs along: the number with the most values, if they are at least three. `None` too for a
-    /// group whose loads are all published: the other plots show it better.
+    /// The key that a sweep runs along: the number with the most values, if they are at least three. `None`
+    /// too for a group whose loads are all published: the other plots show it better.
     pub fn sweep_key(&self) -> Option<&'a str> {
         if self.published().len() == self.cells.len() {
             return None;

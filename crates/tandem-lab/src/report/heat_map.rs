@@ -5,7 +5,8 @@
 //! equal to it, which are those whose 95% intervals overlap with its own. It does the same for the mean and
 //! the worst over all loads, where two rows differ if they differ at one load.
 //!
-//! Limits: intervals that overlap a little can still belong to different effects; this errs on the side of noise.
+//! Limits: intervals that overlap a little can still belong to different effects; this errs on the side of
+//! noise.
 
 use super::{groups::distinct, number};
 use crate::published::has_all;

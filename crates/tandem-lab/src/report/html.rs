@@ -189,8 +189,8 @@ fn is_in_heat_maps(group: &Group, results: &ExperimentResults) -> bool {
     group.cells.iter().all(|cell| results.heat_maps.iter().any(|map| map.shows(cell)))
 }
 
-/// A plot of values for each set of the group's other numbers; one of effects, too, if an effect is published and the
-/// values are of one order of magnitude: on a logarithmic scale their distances are the effects.
+/// A plot of values for each set of the group's other numbers; one of effects, too, if an effect is published
+/// and the values are of one order of magnitude: on a logarithmic scale their distances are the effects.
 fn sweeps(group: &Group, legend: &Legend) -> Vec<Sweep> {
     let Some(key) = group.sweep_key() else {
         return Vec::new();
@@ -221,7 +221,8 @@ fn name_and_number((name, number): (&str, i64)) -> String {
     format!("{name} {number}")
 }
 
-/// A table of the loads with published numbers, open if it should be, and, if there are other loads, a closed one of all.
+/// A table of the loads with published numbers, open if it should be, and, if there are other loads, a closed
+/// one of all.
 fn tables<'a>(group: &Group<'a>, is_open: bool) -> Vec<CellTable<'a>> {
     let published = group.published();
     let has_other_loads = published.len() < group.cells.len();

@@ -4,7 +4,8 @@ use super::{Format, number::rounded};
 use crate::results::{Cell, ExperimentResults};
 use std::io;
 
-/// An array of the cells of all experiments; numbers with six digits, `null` for what is missing or not finite.
+/// An array of the cells of all experiments; numbers with six digits, `null` for what is missing or not
+/// finite.
 pub struct Json;
 
 impl Format for Json {

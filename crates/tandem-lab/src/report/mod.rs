@@ -5,7 +5,8 @@
 //! effect against the published one, divide cells into groups, find the load at which a variant starts to
 //! matter, and fill the cells of a heat map.
 //!
-//! Limits: a format writes complete results, not a stream of them. A number that is not finite is written as missing.
+//! Limits: a format writes complete results, not a stream of them. A number that is not finite is written as
+//! missing.
 
 mod csv;
 mod groups;

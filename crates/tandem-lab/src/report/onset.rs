@@ -9,7 +9,8 @@ use super::outcome::beyond_noise;
 use crate::experiment::NOISE_PCT;
 use crate::results::Cell;
 
-/// The loads at which the variants of a sweep start to matter, in words; `None` if the group is no such sweep.
+/// The loads at which the variants of a sweep start to matter, in words; `None` if the group is no such
+/// sweep.
 pub fn onset(group: &Group) -> Option<String> {
     let key = group.sweep_key().filter(|_| group.is_compared && group.number_keys.len() == 1)?;
     let treatments = || group.cells.iter().filter(|cell| cell.variant != cell.baseline);

@@ -216,7 +216,8 @@ enum Align {
     Right,
 }
 
-/// A header, a rule and rows with aligned columns. Names are cut where the table would be too wide, numbers never.
+/// A header, a rule and rows with aligned columns. Names are cut where the table would be too wide, numbers
+/// never.
 fn aligned(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String {
     let mut widths = widths(columns, rows);
     let mut excess =

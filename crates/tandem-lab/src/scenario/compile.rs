@@ -44,8 +44,8 @@ pub struct GuestNames<'a> {
 /// Names with the place in the file where each stands first.
 type Places = BTreeMap<String, Range<usize>>;
 
-/// Translates the programs of one VM or set of processes, and notes the names that they use: the engine knows channels, locks and
-/// counters by number, in the order in which they first appear.
+/// Translates the programs of one VM or set of processes, and notes the names that they use: the engine knows
+/// channels, locks and counters by number, in the order in which they first appear.
 pub struct Compiler<'a> {
     source: &'a SourceFile,
     profiles: &'a BTreeMap<String, Arc<MemoryProfile>>,
@@ -92,8 +92,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Says that the programs to come run in a guest: these. Family channels have the numbers after those that the VM
-    /// shares, so that the latter are numbered now.
+    /// Says that the programs to come run in a guest: these. Family channels have the numbers after those
+    /// that the VM shares, so that the latter are numbered now.
     pub fn enter_guest(&mut self, names: GuestNames<'a>, programs: &[&'a ProgramTable]) {
         for table in programs {
             each_op(&table.ops, &mut |op| {
@@ -156,8 +156,8 @@ impl<'a> Compiler<'a> {
     /// What was used.
     ///
     /// # Errors
-    /// If a channel is waited on that nothing signals, a lock is taken that nothing gives back, or the other way
-    /// round; names the line.
+    /// If a channel is waited on that nothing signals, a lock is taken that nothing gives back, or the other
+    /// way round; names the line.
     pub fn finish(self) -> Result<Used, FileError> {
         let check = |these: &Places, those: &Places, lack: &str| match these
             .iter()
@@ -181,8 +181,8 @@ impl<'a> Compiler<'a> {
     /// The engine's form of a program.
     ///
     /// # Errors
-    /// Names the line of an unknown profile or parameter, of a number out of range, of an endless loop that takes no
-    /// time, and of what needs a guest kernel where there is none.
+    /// Names the line of an unknown profile or parameter, of a number out of range, of an endless loop that
+    /// takes no time, and of what needs a guest kernel where there is none.
     pub fn program(&mut self, table: &ProgramTable) -> Result<Program, FileError> {
         let mut profiles = Vec::new();
         let default = match &table.profile {

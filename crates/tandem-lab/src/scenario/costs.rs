@@ -7,8 +7,8 @@ use tandem_file::units::Duration;
 use tandem_sim::cost::{ContextSwitch, CostModels, Idle};
 use tandem_sim::scenario::PolicySettings;
 
-/// Which costs count, in the host and in guests. All do; to switch one off, set it to false. `all = false` switches off
-/// those that are not set to true.
+/// Which costs count, in the host and in guests. All do; to switch one off, set it to false. `all = false`
+/// switches off those that are not set to true.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CostSwitches {
@@ -34,8 +34,8 @@ pub struct CostSwitches {
     pub numa_fault: Option<bool>,
     /// Handling of interrupts.
     pub interrupt: Option<bool>,
-    /// How long an idle pCPU takes to wake up, such as "5us"; it depends on the firmware and its settings, so that it
-    /// is nothing if absent.
+    /// How long an idle pCPU takes to wake up, such as "5us"; it depends on the firmware and its settings, so
+    /// that it is nothing if absent.
     pub idle_exit: Option<Located<Duration>>,
 }
 

@@ -14,8 +14,8 @@ use tandem_sim::scenario::{HostAction, HostEvent, Process, Scenario};
 const ACTIONS: &str =
     "`set_weight`, `set_limit`, `set_nice`, `set_affinity`, `offline`, `online`, `intrude` and `reload`";
 
-/// Most times that something happens in a run. A million are far more than a run needs, take a minute or so with each kind
-/// of event, and 50 MB where each is kept.
+/// Most times that something happens in a run. A million are far more than a run needs, take a minute or so
+/// with each kind of event, and 50 MB where each is kept.
 const TIMES_MAX: u64 = 1_000_000;
 
 /// The events, in the order of time. The scenario is whole but for them.

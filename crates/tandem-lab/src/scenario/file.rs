@@ -25,11 +25,11 @@ pub struct ScenarioFile {
     pub warmup: Located<Duration>,
     /// End earlier: once the first counter of every VM has come to this since the warm-up.
     pub stop_at_count: Option<Located<Count>>,
-    /// The name of a machine that the program knows, or the path of a machine file (one that ends in ".toml"),
-    /// relative to this file; or what a machine file says, in tables such as [[machine.node]].
+    /// The name of a machine that the program knows, or the path of a machine file (one that ends in
+    /// ".toml"), relative to this file; or what a machine file says, in tables such as [[machine.node]].
     pub machine: Located<MachineForm>,
-    /// What can be changed from outside, by an experiment or with `--set`: whole numbers, times, sizes and names. "$name"
-    /// stands for the value of one wherever that may stand.
+    /// What can be changed from outside, by an experiment or with `--set`: whole numbers, times, sizes and
+    /// names. "$name" stands for the value of one wherever that may stand.
     #[serde(default)]
     pub parameters: Parameters,
     /// The host's policy and its settings.
@@ -58,7 +58,8 @@ pub struct ScenarioFile {
     pub events: Vec<EventTable>,
 }
 
-/// A cgroup of the host. Those above it that are not there as tables of their own have a weight of 100 and no limit.
+/// A cgroup of the host. Those above it that are not there as tables of their own have a weight of 100 and no
+/// limit.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CgroupTable {
@@ -78,8 +79,8 @@ pub struct CgroupTable {
 pub struct EventTable {
     /// When, such as "300ms": time from the start of the warm-up.
     pub at: Located<Duration>,
-    /// Time until it happens again, and again; once if absent. At most 1000000 things may happen in a run, where each CPU
-    /// counts that `intrude` takes.
+    /// Time until it happens again, and again; once if absent. At most 1000000 things may happen in a run,
+    /// where each CPU counts that `intrude` takes.
     pub every: Option<Located<Duration>>,
     /// A cgroup gets another weight.
     pub set_weight: Option<SetWeightTable>,
@@ -151,8 +152,9 @@ pub struct IntrudeTable {
     pub length: Located<Duration>,
 }
 
-/// Processes of the host that belong together, such as the workers of a database. With a `count`, there are as many such
-/// sets, named after their group: "db-0", "db-1". They do what either `hackbench` or the `process` list says.
+/// Processes of the host that belong together, such as the workers of a database. With a `count`, there are
+/// as many such sets, named after their group: "db-0", "db-1". They do what either `hackbench` or the
+/// `process` list says.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessesTable {
@@ -162,7 +164,8 @@ pub struct ProcessesTable {
     pub count: Option<Located<Count>>,
     /// Memory of each set, such as "4GiB".
     pub memory: Located<Size>,
-    /// Where that lies at the start; if absent, evenly on the nodes of the CPUs that `affinity` or `homes` say.
+    /// Where that lies at the start; if absent, evenly on the nodes of the CPUs that `affinity` or `homes`
+    /// say.
     pub memory_policy: Option<Located<MemoryPolicyForm>>,
     /// Whether those of a set are threads of one process, which share its address space; false if absent.
     #[serde(default)]
@@ -178,15 +181,15 @@ pub struct ProcessesTable {
     pub processes: Vec<CopiesTable>,
     /// Where they may and prefer to run, whatever the policy's placement says.
     pub affinity: Option<AffinityTable>,
-    /// CPUs such as "node:0" that each set calls its home, in turn: the policy's placement pins it there, lets it prefer to
-    /// be there, or leaves it alone. Without homes they run everywhere.
+    /// CPUs such as "node:0" that each set calls its home, in turn: the policy's placement pins it there,
+    /// lets it prefer to be there, or leaves it alone. Without homes they run everywhere.
     #[serde(default)]
     pub homes: Vec<Located<String>>,
     /// What an administrator changes about that during the run, in the order of time.
     #[serde(default, rename = "affinity_change")]
     pub affinity_changes: Vec<AffinityChangeTable>,
-    /// Whether they have run for long before, so that they start wherever the host has moved them: on CPUs drawn at random.
-    /// False if absent: they start as the host's policy places new ones.
+    /// Whether they have run for long before, so that they start wherever the host has moved them: on CPUs
+    /// drawn at random. False if absent: they start as the host's policy places new ones.
     #[serde(default)]
     pub has_past: bool,
 }
@@ -204,8 +207,8 @@ pub struct CopiesTable {
     pub nice: Located<i64>,
 }
 
-/// Hackbench: in each group every sender writes a message to every receiver in turn, over and over. Each receiver has a
-/// socket or pipe of its own. The counter "messages" counts what was received.
+/// Hackbench: in each group every sender writes a message to every receiver in turn, over and over. Each
+/// receiver has a socket or pipe of its own. The counter "messages" counts what was received.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HackbenchTable {
@@ -239,41 +242,43 @@ pub struct VmTable {
     pub group: Located<String>,
     /// How many of them; 1 if absent.
     pub count: Option<Located<Count>>,
-    /// In the place of `count`: as many of them as have together this many vCPUs, in percent of the machine's pCPUs;
-    /// 200 is two vCPUs on each pCPU.
+    /// In the place of `count`: as many of them as have together this many vCPUs, in percent of the machine's
+    /// pCPUs; 200 is two vCPUs on each pCPU.
     pub overcommit_pct: Option<Located<Count>>,
     /// Virtual CPUs of each.
     pub vcpus: Located<Count>,
     /// Memory of each, such as "960MiB".
     pub memory: Located<Size>,
-    /// Where that lies at the start; if absent, evenly on the nodes of the CPUs that `affinity` or the policy's placement
-    /// says.
+    /// Where that lies at the start; if absent, evenly on the nodes of the CPUs that `affinity` or the
+    /// policy's placement says.
     pub memory_policy: Option<Located<MemoryPolicyForm>>,
-    /// When each of them starts, such as "300ms" or { uniform = ["0s", "8s"] }, drawn for each by itself: time from the
-    /// start of the warm-up. They are there from the start if absent. A home by the policy's
+    /// When each of them starts, such as "300ms" or { uniform = ["0s", "8s"] }, drawn for each by itself:
+    /// time from the start of the warm-up. They are there from the start if absent. A home by the policy's
     /// placement is chosen then.
     pub start: Option<Located<AmountForm>>,
-    /// How long each of them is there, such as { exponential = "2s" }, drawn for each by itself; to the end of the run if
-    /// absent. Not for VMs with a `guest`.
+    /// How long each of them is there, such as { exponential = "2s" }, drawn for each by itself; to the end
+    /// of the run if absent. Not for VMs with a `guest`.
     pub life: Option<Located<AmountForm>>,
-    /// The path of the cgroup below which each of them makes its own, such as "machine.slice"; the root if absent.
+    /// The path of the cgroup below which each of them makes its own, such as "machine.slice"; the root if
+    /// absent.
     pub cgroup: Option<Located<String>>,
     /// Weight against other VMs, 1 to 65535; 256 if absent.
     pub weight: Option<Located<Count>>,
     /// Most CPU time of each, in percent of one pCPU; 0, which is no cap, if absent.
     pub cap: Option<Located<Count>>,
-    /// Names of the programs that the vCPUs run: one for each vCPU, or one for all. None in a VM with a `guest`.
+    /// Names of the programs that the vCPUs run: one for each vCPU, or one for all. None in a VM with a
+    /// `guest`.
     pub programs: Option<Located<Vec<Located<String>>>>,
-    /// The kernel of the VM, which schedules tasks on the vCPUs. Without it each vCPU runs its program and nothing
-    /// else.
+    /// The kernel of the VM, which schedules tasks on the vCPUs. Without it each vCPU runs its program and
+    /// nothing else.
     pub guest: Option<GuestTable>,
     /// Where the vCPUs may and prefer to run; if absent, that is for the policy's placement to say.
     pub affinity: Option<AffinityTable>,
     /// What an administrator changes about that during the run, in the order of time.
     #[serde(default, rename = "affinity_change")]
     pub affinity_changes: Vec<AffinityChangeTable>,
-    /// Whether they have run for long before, so that their vCPUs start wherever the host has moved them: on pCPUs drawn
-    /// at random. False if absent: they start as the host's policy places new ones.
+    /// Whether they have run for long before, so that their vCPUs start wherever the host has moved them: on
+    /// pCPUs drawn at random. False if absent: they start as the host's policy places new ones.
     #[serde(default)]
     pub has_past: bool,
     /// What interrupts each of them.
@@ -288,8 +293,8 @@ pub struct GuestTable {
     /// The topology that the guest sees. If absent: "host" if it has as many vCPUs as the machine has pCPUs,
     /// else "flat".
     pub topology: Option<Located<TopologyForm>>,
-    /// Whether topology "host" shows the NUMA nodes. Xen's PV guests see packages and caches but no nodes; false if
-    /// absent.
+    /// Whether topology "host" shows the NUMA nodes. Xen's PV guests see packages and caches but no nodes;
+    /// false if absent.
     pub numa: Option<Located<bool>>,
     /// What scheduling costs the guest kernel.
     #[serde(default)]
@@ -345,8 +350,8 @@ pub struct ContextSwitchTable {
     pub decision: Option<Located<Duration>>,
     /// On top of it when another task is put on the CPU, such as "1us"; "927ns" if absent.
     pub switch: Option<Located<Duration>>,
-    /// On top of it for each other vCPU whose queue is looked at, in a search for an idle one or for work; "60ns"
-    /// if absent.
+    /// On top of it for each other vCPU whose queue is looked at, in a search for an idle one or for work;
+    /// "60ns" if absent.
     pub peer_scan: Option<Located<Duration>>,
 }
 
@@ -365,8 +370,8 @@ pub struct ProcessTable {
     pub cpus: Option<Located<String>>,
 }
 
-/// Where vCPUs run. Lists of CPUs are such as "0-3,8", "node:0" or "all". The memory of the VM lies evenly on the
-/// nodes of the CPUs that it prefers, or else on those where it may run, unless it has a `memory_policy`.
+/// Where vCPUs run. Lists of CPUs are such as "0-3,8", "node:0" or "all". The memory of the VM lies evenly on
+/// the nodes of the CPUs that it prefers, or else on those where it may run, unless it has a `memory_policy`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AffinityTable {
@@ -376,7 +381,8 @@ pub struct AffinityTable {
     pub soft: Option<Located<String>>,
 }
 
-/// From a time of the run on, other CPUs where vCPUs may and prefer to run. The memory of the VM stays where it is.
+/// From a time of the run on, other CPUs where vCPUs may and prefer to run. The memory of the VM stays where
+/// it is.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AffinityChangeTable {

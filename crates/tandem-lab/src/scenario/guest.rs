@@ -160,7 +160,8 @@ fn starts_itself_at_once(programs: &[GuestProgram]) -> Option<usize> {
     })
 }
 
-/// Adds the programs that the operations start before any time has passed; returns whether none has at their end.
+/// Adds the programs that the operations start before any time has passed; returns whether none has at their
+/// end.
 fn started_at_once(ops: &[Op], started: &mut Vec<usize>) -> bool {
     for op in ops {
         match op {

@@ -1,10 +1,11 @@
 //! Hackbench as programs: groups in which every sender writes to every receiver.
 //!
-//! A group has as many senders as receivers. Each receiver has a socket, or a pipe, of its own, into which all senders of
-//! the group write in turn; it reads message by message. Buffers are as large as Linux makes them, so that senders that are
-//! ahead of their receivers come to wait.
+//! A group has as many senders as receivers. Each receiver has a socket, or a pipe, of its own, into which
+//! all senders of the group write in turn; it reads message by message. Buffers are as large as Linux makes
+//! them, so that senders that are ahead of their receivers come to wait.
 //!
-//! Limits: all tasks are there from the start, and are as Linux places new ones; nothing waits for the last group.
+//! Limits: all tasks are there from the start, and are as Linux places new ones; nothing waits for the last
+//! group.
 
 use super::amount::count_in;
 use super::compile::Used;
@@ -37,14 +38,15 @@ struct Link {
 }
 
 impl Link {
-    /// - *Pipes*: hackbench with 10 groups and 100,000 loops takes 74.6 s on 8 vCPUs (IPI virtualization series, version 7,
-    ///   2022): 1.49 us of CPU time for a message's write, read and scheduling. 650 ns each for writing and reading leave
-    ///   190 ns. A pipe has 16 pages of 40 such messages, and
-    ///   wakes its writers whenever one is free.
+    /// - *Pipes*: hackbench with 10 groups and 100,000 loops takes 74.6 s on 8 vCPUs (IPI virtualization
+    ///   series, version 7, 2022): 1.49 us of CPU time for a message's write, read and scheduling. 650 ns
+    ///   each for writing and reading leave 190 ns. A pipe has 16 pages of 40 such messages, and wakes its
+    ///   writers whenever one is free.
     /// - *Sockets*: a message is charged with 768 bytes (`truesize`), and 212,992 may be on their way
-    ///   (`net.core.wmem_default`); writers are woken when a quarter of that is left (`unix_writable()`). Assumed: twice the time of pipes, for a buffer to be allocated, queued and freed.
-    /// - Lines, assumed: two of data and, for sockets, four of the buffer's description; of the queue its lock, its ends and
-    ///   what waits on it and, for sockets, the sender's account.
+    ///   (`net.core.wmem_default`); writers are woken when a quarter of that is left (`unix_writable()`).
+    ///   Assumed: twice the time of pipes, for a buffer to be allocated, queued and freed.
+    /// - Lines, assumed: two of data and, for sockets, four of the buffer's description; of the queue its
+    ///   lock, its ends and what waits on it and, for sockets, the sender's account.
     fn new(transport: Transport) -> Self {
         match transport {
             Transport::Pipes => Self {

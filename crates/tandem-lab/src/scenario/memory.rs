@@ -12,9 +12,10 @@ use tandem_machine::ids::NodeId;
 use tandem_machine::placement::{self, Request};
 use tandem_machine::{Machine, parse_cpulist};
 
-/// Where memory lies at the start: "local", which is where the tasks start; "interleave", evenly over all nodes; "home",
-/// for processes with `homes`, evenly over the nodes of these; { interleave = "0-1" }, evenly over these nodes, and on the nearest others if they are full; { preferred = "1" }, on
-/// that node, and on the nearest others if it is full; { bind = "0" }, evenly over these nodes and on no others.
+/// Where memory lies at the start: "local", which is where the tasks start; "interleave", evenly over all
+/// nodes; "home", for processes with `homes`, evenly over the nodes of these; { interleave = "0-1" }, evenly
+/// over these nodes, and on the nearest others if they are full; { preferred = "1" }, on that node, and on
+/// the nearest others if it is full; { bind = "0" }, evenly over these nodes and on no others.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(
     untagged,

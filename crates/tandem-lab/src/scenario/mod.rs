@@ -1,8 +1,8 @@
 //! Scenarios as TOML files.
 //!
-//! [`mod@file`] is what can be written, word for word; [`ScenarioSource`] is a file that was read; building it with
-//! values for its parameters and a policy gives the engine's [`Scenario`]. What is wrong in a file is told by
-//! line, with what is allowed.
+//! [`mod@file`] is what can be written, word for word; [`ScenarioSource`] is a file that was read; building
+//! it with values for its parameters and a policy gives the engine's [`Scenario`]. What is wrong in a file is
+//! told by line, with what is allowed.
 //!
 //! ```
 //! use tandem_lab::results::Key;

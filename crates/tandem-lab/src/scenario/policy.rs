@@ -30,23 +30,25 @@ use tandem_machine::Machine;
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::scenario::{Homes, PolicySettings};
 
-/// The schedulers of the host and of the guests, and what else decides where VMs run. A variant of an experiment is such a
-/// table too: what it leaves out is as in the scenario. Its scheduler's table changes only the settings that it names, if the
-/// scenario has the same scheduler; another one begins with its own defaults, and `pause_loop` with it.
+/// The schedulers of the host and of the guests, and what else decides where VMs run. A variant of an
+/// experiment is such a table too: what it leaves out is as in the scenario. Its scheduler's table changes
+/// only the settings that it names, if the scenario has the same scheduler; another one begins with its own
+/// defaults, and `pause_loop` with it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTable {
-    /// The scheduler of the host: "xen-credit", which it is if absent, "linux" or "tandem" with its defaults; or a table with
-    /// its settings, such as { linux = { version = "5.2" } }; or one with the path of another sched_ext scheduler's object
-    /// file, such as { object = "scheduler.bpf.o" }.
+    /// The scheduler of the host: "xen-credit", which it is if absent, "linux" or "tandem" with its defaults;
+    /// or a table with its settings, such as { linux = { version = "5.2" } }; or one with the path of another
+    /// sched_ext scheduler's object file, such as { object = "scheduler.bpf.o" }.
     pub host: Option<HostScheduler>,
-    /// The scheduler of every guest kernel, in the same forms: "linux", which it is if absent, "tandem", in guest mode, or a
-    /// table.
+    /// The scheduler of every guest kernel, in the same forms: "linux", which it is if absent, "tandem", in
+    /// guest mode, or a table.
     pub guest: Option<GuestScheduler>,
-    /// What the host does about vCPUs that spin: "off", or a table of settings, where {} is as the host's scheduler has
-    /// it; "off" if absent. A variant's table changes what it names in the scenario's.
+    /// What the host does about vCPUs that spin: "off", or a table of settings, where {} is as the host's
+    /// scheduler has it; "off" if absent. A variant's table changes what it names in the scenario's.
     pub pause_loop: Option<Switch<PauseLoopTable>>,
-    /// How VMs without an affinity of their own get one, and what the homes of processes mean; "none" if absent.
+    /// How VMs without an affinity of their own get one, and what the homes of processes mean; "none" if
+    /// absent.
     pub placement: Option<PlacementMode>,
     /// For placement "agent": how often the agent scans and when it moves homes.
     pub agent: Option<Located<AgentTable>>,
@@ -59,18 +61,19 @@ pub enum PlacementMode {
     /// They run everywhere, their memory is spread evenly over all nodes. Homes count for nothing.
     #[default]
     None,
-    /// Automatic placement chooses nodes for VMs, processes have homes; their memory lies there, and they run nowhere
-    /// else.
+    /// Automatic placement chooses nodes for VMs, processes have homes; their memory lies there, and they run
+    /// nowhere else.
     Pin,
     /// The same, but they prefer to run there.
     Prefer,
-    /// An agent chooses nodes for VMs when they start, and others while they run; they prefer to run there. Processes
-    /// prefer their homes, which stay.
+    /// An agent chooses nodes for VMs when they start, and others while they run; they prefer to run there.
+    /// Processes prefer their homes, which stay.
     Agent,
 }
 
 impl PolicyTable {
-    /// This table, with what it leaves out taken from `base`; but settings of one scheduler are none of another's.
+    /// This table, with what it leaves out taken from `base`; but settings of one scheduler are none of
+    /// another's.
     pub fn over(&self, base: &Self) -> Self {
         let (top, base) = (self.clone(), base.clone());
         let base_host = base.host.unwrap_or_default();
@@ -132,7 +135,8 @@ impl PolicyTable {
         }
     }
 
-    /// The engine's form of the host's policy on a machine, with defaults for what is left out. Paths begin where the source lies.
+    /// The engine's form of the host's policy on a machine, with defaults for what is left out. Paths begin
+    /// where the source lies.
     ///
     /// # Errors
     /// A sentence, if settings do not go together, or a compiled scheduler cannot be used.

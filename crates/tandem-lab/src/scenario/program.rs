@@ -16,22 +16,23 @@ pub struct ProfileTable {
     pub footprint: Size,
     /// Computing time in which it touches all of that once, such as "300us".
     pub sweep: Duration,
-    /// Cache lines that come from memory per microsecond of computing, with the whole last-level cache to itself.
+    /// Cache lines that come from memory per microsecond of computing, with the whole last-level cache to
+    /// itself.
     pub memory_lines_per_us: Located<f64>,
     /// How far that falls with a larger share of the cache: the exponent of a power law. 0: not at all
     /// (streaming); 0.5: with the square root.
     pub cache_sensitivity: Located<f64>,
     /// Misses in flight at once: the program waits for memory this many times less. At least 1.
     pub parallelism: Located<f64>,
-    /// Time that computing takes while a sibling thread is busy, against alone on the core. At least 1; that of the
-    /// machine if absent.
+    /// Time that computing takes while a sibling thread is busy, against alone on the core. At least 1; that
+    /// of the machine if absent.
     pub smt_slowdown: Option<Located<f64>>,
     /// Data that the program shares with other tasks of its VM.
     pub shared: Option<SharedTable>,
 }
 
-/// How a program uses data that tasks of a VM share. It stays in the last-level caches, and moves between them when it is
-/// written.
+/// How a program uses data that tasks of a VM share. It stays in the last-level caches, and moves between
+/// them when it is written.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SharedTable {
@@ -77,9 +78,9 @@ pub enum OpForm {
     Lock(Located<String>),
     /// Release this spin lock to the task that has waited longest. With a guest kernel only.
     Unlock(Located<String>),
-    /// Interrupt every other vCPU that runs a task of the same family (a process of the start and its descendants), and
-    /// keep the CPU busy until all have answered: what changing the memory map of a process with threads takes. With a
-    /// guest kernel only.
+    /// Interrupt every other vCPU that runs a task of the same family (a process of the start and its
+    /// descendants), and keep the CPU busy until all have answered: what changing the memory map of a process
+    /// with threads takes. With a guest kernel only.
     FlushTlbs,
     /// Start a task, a child of this one, that runs this program. With a guest kernel only.
     Fork(Located<String>),
@@ -87,8 +88,8 @@ pub enum OpForm {
     Exec(Located<String>),
     /// Sleep until a child has ended that was not waited for yet. With a guest kernel only.
     WaitChild,
-    /// The same by a program that handles the signal of a child's end, as shells and make do: the signal wakes it, and
-    /// does not say that the child is about to leave its CPU. With a guest kernel only.
+    /// The same by a program that handles the signal of a child's end, as shells and make do: the signal
+    /// wakes it, and does not say that the child is about to leave its CPU. With a guest kernel only.
     WaitChildSignal,
     /// Answer the request taken last: its response time is recorded, and its client goes on to think.
     Respond,
@@ -121,7 +122,8 @@ pub struct SendForm {
     pub capacity: Located<Count>,
     /// Cache lines of the message, which the sender has written and the receiver reads; 0 if absent.
     pub message_lines: Option<Located<Count>>,
-    /// Cache lines of the channel itself, its lock and lists, which all write that send to it or wait on it; 0 if absent.
+    /// Cache lines of the channel itself, its lock and lists, which all write that send to it or wait on it;
+    /// 0 if absent.
     pub queue_lines: Option<Located<Count>>,
 }
 

@@ -3,7 +3,8 @@
 //! **Problem.** Numbers say that a vCPU waited or that a task moved; to find out why, one must see both
 //! levels side by side: which vCPU held which pCPU, and which task the guest ran on that vCPU meanwhile.
 //!
-//! **Approach.** A trace observes a run and writes while it goes on. Its format follows from the name of the file:
+//! **Approach.** A trace observes a run and writes while it goes on. Its format follows from the name of the
+//! file:
 //!
 //! ```text
 //!          ┌─ timeline ── perfetto ── protobuf ─┐

@@ -5,7 +5,8 @@
 //! for their VM. A name is sent once; later packets refer to it by number. A wake-up is an instant on the
 //! track of the waker, and an arrow from there to the next slice of the task that was woken.
 //!
-//! Source: Perfetto v59, `protos/perfetto/trace/perfetto_trace.proto`; documentation, "Converting custom data to Perfetto".
+//! Source: Perfetto v59, `protos/perfetto/trace/perfetto_trace.proto`; documentation, "Converting custom data
+//! to Perfetto".
 
 use super::TracedRun;
 use super::names::Names;

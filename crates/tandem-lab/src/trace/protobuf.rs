@@ -1,7 +1,8 @@
 //! Messages in the wire format of Protocol Buffers.
 //!
-//! A message is a list of fields, each a key and a value. The key is the number of the field and the type of the value;
-//! numbers are in base 128, least significant digit first, with a bit in each byte that says whether more follow.
+//! A message is a list of fields, each a key and a value. The key is the number of the field and the type of
+//! the value; numbers are in base 128, least significant digit first, with a bit in each byte that says
+//! whether more follow.
 //!
 //! Source: Protocol Buffers documentation, "Encoding".
 

@@ -1,7 +1,7 @@
 //! The demand of each vCPU of a trace, and the CPU time that it got.
 //!
-//! A *burst* is one demand of the guest: from a wake-up until the vCPU blocks. A *run* is one stay on a pCPU. A burst that
-//! is preempted takes several runs.
+//! A *burst* is one demand of the guest: from a wake-up until the vCPU blocks. A *run* is one stay on a pCPU.
+//! A burst that is preempted takes several runs.
 
 use super::record::{EventKind, Trace, VcpuKey};
 use std::collections::BTreeMap;

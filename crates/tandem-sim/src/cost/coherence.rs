@@ -8,11 +8,12 @@
 //! core it need not travel.
 //! - *Messages*. A task that takes a message fetches the lines that the sender wrote; a task that sends or
 //!   takes one fetches the lines of the queue from the core that used the queue last. It waits for each line.
-//! - *Shared data*. Tasks of a VM access lines of a data set, in an order that does not matter, and write some of them.
-//!   A line that was fetched into a last-level cache stays valid there until a task on another one writes it. If the
-//!   tasks on the cache access a line at the rate `a`, and those on others write it at the rate `w`, both at random
-//!   moments, then an access finds the line valid if no such write has come since the access before: with the chance
-//!   `a / (a + w)`. How many lines the accesses spread over cancels out.
+//! - *Shared data*. Tasks of a VM access lines of a data set, in an order that does not matter, and write
+//!   some of them. A line that was fetched into a last-level cache stays valid there until a task on another
+//!   one writes it. If the tasks on the cache access a line at the rate `a`, and those on others write it at
+//!   the rate `w`, both at random moments, then an access finds the line valid if no such write has come
+//!   since the access before: with the chance `a / (a + w)`. How many lines the accesses spread over cancels
+//!   out.
 //!
 //! Limits: a sender's program contains the cost of writing the lines of a message. Lines of messages and of
 //! shared data take no room in the caches, and shared data always fits: capacity is left to [`super::Cache`]
@@ -36,8 +37,8 @@ impl Coherence {
         u64::from(lines) * machine.line_transfer_ns(from, to)
     }
 
-    /// Chance that a line of shared data is valid in a last-level cache, whose tasks access the data at one rate while
-    /// those on other caches write it at the other rate.
+    /// Chance that a line of shared data is valid in a last-level cache, whose tasks access the data at one
+    /// rate while those on other caches write it at the other rate.
     pub fn hit_chance(accesses: f64, writes_elsewhere: f64) -> f64 {
         if writes_elsewhere == 0.0 { 1.0 } else { accesses / (accesses + writes_elsewhere) }
     }

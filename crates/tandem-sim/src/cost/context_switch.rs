@@ -15,10 +15,10 @@ pub struct ContextSwitch {
 
 impl Default for ContextSwitch {
     /// - From a wake-up's kick to "go on with the running vCPU" a Xen trace shows 4.8 us (Xen commit
-    ///   4b6923acff); less the IPI (1.32 us, [`super::Ipi`]) and the exit (0.71 us, [`super::VmExit`]) that is
-    ///   2.76 us for a decision.
-    /// - A direct context switch takes 3.8 us on a 2 GHz Xeon (Li, Ding, Shen: "Quantifying the Cost of Context
-    ///   Switch", ExpCS 2007), the decision included: 1.04 us are left for the switch.
+    ///   4b6923acff); less the IPI (1.32 us, [`super::Ipi`]) and the exit (0.71 us, [`super::VmExit`]) that
+    ///   is 2.76 us for a decision.
+    /// - A direct context switch takes 3.8 us on a 2 GHz Xeon (Li, Ding, Shen: "Quantifying the Cost of
+    ///   Context Switch", ExpCS 2007), the decision included: 1.04 us are left for the switch.
     /// - A scan of 127 peers takes 50 us (Xen commit 58feb9e0ac): 394 ns each.
     /// - The switch contains that of address spaces.
     fn default() -> Self {
@@ -33,8 +33,8 @@ impl ContextSwitch {
     ///   assumption that matters little, as most decisions lead to a switch.
     /// - Reading the queue of another CPU fetches a line that that CPU wrote: 60 ns, between the latency of
     ///   the last-level cache and of memory (16 and 82 ns on a Xeon X5650).
-    /// - Another address space: a new page table and the translations that it lacks. Assumed: 300 ns with `PCID`. In a
-    ///   guest, and between vCPUs, the other figures contain it.
+    /// - Another address space: a new page table and the translations that it lacks. Assumed: 300 ns with
+    ///   `PCID`. In a guest, and between vCPUs, the other figures contain it.
     pub fn linux() -> Self {
         Self { decision_ns: 464, switch_ns: 927, peer_scan_ns: 60, address_space_ns: 300 }
     }

@@ -6,8 +6,8 @@
 //! Approach: the state of the memory system is sampled at a fixed period and smoothed over some samples; in
 //! between it is constant.
 //! - *Latency* of a load from node `n` by a CPU of node `c` is linear in the distance: local at 10, remote at 20.
-//! - *Contention*: a node with utilisation `u` (bytes moved against its bandwidth) delays each load by the mean
-//!   wait of a queue with random arrivals and fixed service (M/D/1): `bank_busy_ns * u / (2 (1 - u))`.
+//! - *Contention*: a node with utilisation `u` (bytes moved against its bandwidth) delays each load by the
+//!   mean wait of a queue with random arrivals and fixed service (M/D/1): `bank_busy_ns * u / (2 (1 - u))`.
 //!   Slower loads lower the demand, so that it settles below the bandwidth.
 //! - *Capacity*: tasks that use a last-level cache at the same time get equal shares; misses grow with the
 //!   inverse of the share to the power of the profile's `cache_sensitivity` (0.5 is the square-root rule:
@@ -23,15 +23,16 @@ use tandem_machine::ids::NodeId;
 pub struct Memory {
     /// Time for which one access occupies a memory bank, ns.
     pub bank_busy_ns: f64,
-    /// Time between two samples, ns. Not a divisor of a scheduler's tick, so that samples do not fall on ticks.
+    /// Time between two samples, ns. Not a divisor of a scheduler's tick, so that samples do not fall on
+    /// ticks.
     pub sample_period_ns: u64,
     /// Weight of the newest sample in the smoothed state.
     pub sample_weight: f64,
 }
 
 impl Default for Memory {
-    /// The row cycle time of DDR3-1333 is 49 ns (JEDEC JESD79-3). Period and weight belong to the numerical method:
-    /// about 1 ms, smoothed over about 8 samples.
+    /// The row cycle time of DDR3-1333 is 49 ns (JEDEC JESD79-3). Period and weight belong to the numerical
+    /// method: about 1 ms, smoothed over about 8 samples.
     fn default() -> Self {
         Self { bank_busy_ns: 49.0, sample_period_ns: 997_000, sample_weight: 0.125 }
     }

@@ -12,10 +12,10 @@ pub struct Smt {
 }
 
 impl Default for Smt {
-    /// Calibrated on published baseline cells: flat-domain, host e5620-16, vanilla, UnixBench dhrystone at 8 copies
-    /// (a core each) and at 16 (a thread each). A core with two busy threads does 18927.7 / 15691.5 = 1.206 times
-    /// the integer work of one, so that each thread takes 2 / 1.206 = 1.658 times as long. (Whetstone, floating
-    /// point, would give 1.227; a program can have its own in its memory profile.)
+    /// Calibrated on published baseline cells: flat-domain, host e5620-16, vanilla, UnixBench dhrystone at 8
+    /// copies (a core each) and at 16 (a thread each). A core with two busy threads does 18927.7 / 15691.5 =
+    /// 1.206 times the integer work of one, so that each thread takes 2 / 1.206 = 1.658 times as long.
+    /// (Whetstone, floating point, would give 1.227; a program can have its own in its memory profile.)
     ///
     /// That 8 copies have a core each is an assumption: the experiment flat-domain, which takes one copy
     /// against 16 instead, finds 1.99 for dhrystone and 1.28 for whetstone. This value stays for programs

@@ -22,16 +22,17 @@ pub struct SpinLock {
 
 impl Default for SpinLock {
     /// - 14.9 ns on a 2.4 GHz Westmere (Waiman Long's queued read/write lock series, lkml, 2013).
-    /// - `PAUSE` takes about 10 cycles before Skylake (Intel 64 and IA-32 Architectures Optimization Reference Manual); as
-    ///   much again is assumed for the load, the comparison and the jump around it.
+    /// - `PAUSE` takes about 10 cycles before Skylake (Intel 64 and IA-32 Architectures Optimization
+    ///   Reference Manual); as much again is assumed for the load, the comparison and the jump around it.
     fn default() -> Self {
         Self { uncontended_ns: 15, pause_interval_cycles: 20 }
     }
 }
 
 impl SpinLock {
-    /// From the release of a lock to the moment at which the CPU whose turn it is has it, ns: `transfer_ns` is the time
-    /// in which a cache line travels between the two, `spinning` how many CPUs watch the lock, that one included.
+    /// From the release of a lock to the moment at which the CPU whose turn it is has it, ns: `transfer_ns`
+    /// is the time in which a cache line travels between the two, `spinning` how many CPUs watch the lock,
+    /// that one included.
     #[inline]
     pub fn hand_over_ns(kind: SpinLockKind, transfer_ns: u64, spinning: u32) -> u64 {
         match kind {

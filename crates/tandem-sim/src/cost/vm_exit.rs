@@ -3,8 +3,8 @@
 /// Cost of a VM exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmExit {
-    /// Exit and re-entry, ns. Paid when an interrupt hits a running vCPU, when a vCPU blocks or yields, and when
-    /// it notifies another.
+    /// Exit and re-entry, ns. Paid when an interrupt hits a running vCPU, when a vCPU blocks or yields, and
+    /// when it notifies another.
     pub round_trip_ns: u64,
 }
 

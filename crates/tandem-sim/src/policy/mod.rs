@@ -1,7 +1,7 @@
 //! Policies: the code that decides where and when each task runs.
 //!
-//! A policy answers the questions that sched_ext asks, so that a model in Rust and a compiled BPF scheduler fit
-//! the same place. It sees CPUs and tasks of one kernel and does not know at which level that kernel is.
+//! A policy answers the questions that sched_ext asks, so that a model in Rust and a compiled BPF scheduler
+//! fit the same place. It sees CPUs and tasks of one kernel and does not know at which level that kernel is.
 
 mod any;
 pub mod credit;
@@ -51,7 +51,8 @@ pub struct VmFacts {
     pub weight: u32,
     /// Most CPU time, in percent of one CPU; 0 for no cap.
     pub cap_pct: u32,
-    /// Its tasks are in a cgroup of their own, as those of a virtual machine are, and processes of the host are not.
+    /// Its tasks are in a cgroup of their own, as those of a virtual machine are, and processes of the host
+    /// are not.
     pub is_cgroup: bool,
     /// The parent of that cgroup, or the cgroup of the tasks, by position among those of the scenario;
     /// `None`: the root.
@@ -154,7 +155,8 @@ pub trait Policy {
     /// runs) could move.
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId;
 
-    /// Puts a task into the queue of `cpu`. With [`Reason::Exec`], [`Policy::blocked`] has taken it from its CPU.
+    /// Puts a task into the queue of `cpu`. With [`Reason::Exec`], [`Policy::blocked`] has taken it from its
+    /// CPU.
     fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason);
 
     /// Chooses the next task of `cpu`; an idle CPU also asks when it is kicked. `previous` is the task on it,
@@ -187,8 +189,8 @@ pub trait Policy {
     /// Tasks that run on the CPU or wait in its queue.
     fn queue_length(&self, cpu: CpuId) -> usize;
 
-    /// Whether a wake-up on CPU `by` that puts a task into the queue of `cpu` leaves that to an interrupt there, instead
-    /// of locking that queue itself.
+    /// Whether a wake-up on CPU `by` that puts a task into the queue of `cpu` leaves that to an interrupt
+    /// there, instead of locking that queue itself.
     fn wakes_by_interrupt(&self, by: CpuId, cpu: CpuId) -> bool;
 
     /// The affinity of the task has changed.

@@ -4,8 +4,8 @@
 //! ([`Op::Compute`]) need the task to run; the others are instantaneous, or block the task until something
 //! happens. When the list ends, the task exits; [`Op::Repeat`] makes programs that go on.
 //!
-//! A *channel* belongs to a VM and counts tokens, as a semaphore does: a token is a message, an interrupt or a
-//! request of a client. Tasks wait on channels; tasks and interrupt sources signal them.
+//! A *channel* belongs to a VM and counts tokens, as a semaphore does: a token is a message, an interrupt or
+//! a request of a client. Tasks wait on channels; tasks and interrupt sources signal them.
 
 pub(crate) mod channel;
 pub(crate) mod code;
@@ -41,7 +41,8 @@ pub struct MemoryProfile {
 /// How a task uses data that tasks of its VM share, and that some of them write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedData {
-    /// The data set: a number within the VM, below [`SharedData::SETS_MAX`]. Those of different VMs are different.
+    /// The data set: a number within the VM, below [`SharedData::SETS_MAX`]. Those of different VMs are
+    /// different.
     pub data: usize,
     /// Accesses to its cache lines that miss the private caches, per microsecond of work.
     pub lines_per_us: f64,
@@ -122,8 +123,8 @@ pub enum Op {
         /// Index of the channel.
         channel: usize,
     },
-    /// Write a message into a channel used as a pipe: block while it holds `capacity` tokens, then put one, telling
-    /// the scheduler that the task is about to block.
+    /// Write a message into a channel used as a pipe: block while it holds `capacity` tokens, then put one,
+    /// telling the scheduler that the task is about to block.
     Send {
         /// Index of the channel.
         channel: usize,

@@ -1,6 +1,7 @@
 //! Cgroups of the host: a tree, with weights and limits.
 //!
-//! A VM makes a cgroup of its own, with its weight, below the one that it names; processes join the one that they name.
+//! A VM makes a cgroup of its own, with its weight, below the one that it names; processes join the one that
+//! they name.
 
 use super::{PolicySettings, Scenario, Workload};
 use std::collections::HashSet;

@@ -1,4 +1,5 @@
-//! What happens to a host while it runs: an administrator changes settings, CPUs go and come, others take them.
+//! What happens to a host while it runs: an administrator changes settings, CPUs go and come, others take
+//! them.
 
 use super::cgroups::check_weight;
 use super::{BandwidthLimit, CgroupName, PolicySettings, Process, Scenario};

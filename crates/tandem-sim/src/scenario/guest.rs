@@ -13,7 +13,8 @@ use tandem_machine::cpumask::CpuMask;
 pub struct Guest {
     /// Its policy and settings.
     pub policy: PolicySettings,
-    /// What the guest believes its CPUs are: as many as the VM has vCPUs. The truth is where the host puts them.
+    /// What the guest believes its CPUs are: as many as the VM has vCPUs. The truth is where the host puts
+    /// them.
     pub topology: Arc<Machine>,
     /// What its scheduling decisions and switches cost; `None`: nothing. Exits to the host come on top.
     pub context_switch: Option<ContextSwitch>,
@@ -25,8 +26,8 @@ pub struct Guest {
     pub processes: Vec<Process>,
     /// Spin locks that its programs use.
     pub locks: usize,
-    /// Channels that each process of the start has for itself and its descendants. Their numbers follow those of the
-    /// VM's channels, which all share.
+    /// Channels that each process of the start has for itself and its descendants. Their numbers follow those
+    /// of the VM's channels, which all share.
     pub family_channels: usize,
 }
 

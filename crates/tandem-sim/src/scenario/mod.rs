@@ -23,8 +23,8 @@ use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::homes::HomeSettings;
 
-/// Longest time that a scenario may contain, and longest warm-up and length together, ns: a day, far from any overflow
-/// of sums of times.
+/// Longest time that a scenario may contain, and longest warm-up and length together, ns: a day, far from any
+/// overflow of sums of times.
 pub const TIME_MAX_NS: u64 = 86_400_000_000_000;
 
 /// Most processes that run in the host and the guests of a scenario from the start.
@@ -41,7 +41,8 @@ pub struct Scenario {
     pub policy: PolicySettings,
     /// What it does about vCPUs that spin; `None`: nothing, they are not noticed.
     pub pause_loop: Option<PauseLoop>,
-    /// Cgroups of the host, parents before their children. Those of VMs, which they make themselves, are not among them.
+    /// Cgroups of the host, parents before their children. Those of VMs, which they make themselves, are not
+    /// among them.
     pub cgroups: Vec<Cgroup>,
     /// Virtual machines and processes of the host.
     pub workloads: Vec<Workload>,
@@ -74,8 +75,8 @@ pub enum Homes {
     /// Nobody: they run where their affinities say.
     #[default]
     Given,
-    /// [Placement](tandem_machine::placement), once, when they start: they run on these nodes and nowhere else. Where there is no
-    /// room they run everywhere, as they do where there is nothing to choose.
+    /// [Placement](tandem_machine::placement), once, when they start: they run on these nodes and nowhere
+    /// else. Where there is no room they run everywhere, as they do where there is nothing to choose.
     Pin,
     /// The same, but they prefer to run there.
     Prefer,

@@ -124,8 +124,8 @@ fn lives(scenario: &Scenario, events: &[Event], end_ns: u64) -> Result<Vec<Life>
     Ok(lives)
 }
 
-/// The longest time that a CPU idled while a vCPU that may run there waited, ns; for scenarios without changes of
-/// affinity.
+/// The longest time that a CPU idled while a vCPU that may run there waited, ns; for scenarios without
+/// changes of affinity.
 pub fn longest_idle_beside_waiting_ns(scenario: &Scenario, run: &Followed) -> u64 {
     let idle_of = |cpu: CpuId| {
         let mut busy: Vec<&Stretch> =

@@ -1,7 +1,7 @@
 //! Random scenarios: everything that a scenario can hold, valid whatever is drawn.
 //!
-//! Parts are drawn independently, indices and masks are then fitted to what the machine and the VM have. That way
-//! a failing scenario shrinks part by part.
+//! Parts are drawn independently, indices and masks are then fitted to what the machine and the VM have. That
+//! way a failing scenario shrinks part by part.
 
 use super::{Kind, MS, US};
 use proptest::collection::vec;
@@ -84,8 +84,8 @@ pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
     )
 }
 
-/// A scenario without costs, caps, restricting affinities or control of the rate, in which vCPUs compute and sleep in
-/// turn for spans drawn from `spans`: one to three for each two pCPUs, mostly.
+/// A scenario without costs, caps, restricting affinities or control of the rate, in which vCPUs compute and
+/// sleep in turn for spans drawn from `spans`: one to three for each two pCPUs, mostly.
 pub fn busy_scenario<S: Strategy<Value = Amount>>(spans: fn() -> S) -> impl Strategy<Value = Scenario> {
     let round = (spans(), spans(), prop::bool::weighted(0.2)).prop_map(|(work, pause, yields)| {
         let mut body = vec![Op::Compute { work, profile: None }, Op::Sleep(pause)];

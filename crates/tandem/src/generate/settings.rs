@@ -1,4 +1,5 @@
-//! The settings with what their schema says about them: as the file that packages install, and for its manual page.
+//! The settings with what their schema says about them: as the file that packages install, and for its manual
+//! page.
 
 use serde_json::Value;
 use std::fmt::Write;

@@ -33,7 +33,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A machine that is described, with these VMs on it: their memory lies evenly on the nodes that they may use.
+    /// A machine that is described, with these VMs on it: their memory lies evenly on the nodes that they may
+    /// use.
     pub fn described(machine: Machine, present: &[PresentVm]) -> Result<Self, BadInput> {
         let mut occupancy = Occupancy::empty(&machine);
         let free = |occupancy: &Occupancy| -> Vec<u64> {
@@ -52,8 +53,8 @@ impl Scene {
         Ok(Self { machine, planner: Planner::new(HomeSettings::default()), free_bytes, vms, now_ns: 0 })
     }
 
-    /// This host with its VMs, observed for that time, and with these, which start first; and what could not be read.
-    /// `root` is `/` for this machine.
+    /// This host with its VMs, observed for that time, and with these, which start first; and what could not
+    /// be read. `root` is `/` for this machine.
     pub fn of_host(
         root: &Path,
         settings: &Settings,
@@ -90,7 +91,8 @@ impl Scene {
         Ok((Self { machine: host.machine, planner, free_bytes, vms, now_ns }, notes))
     }
 
-    /// Places `count` equal VMs, each of which is there for the next. A VM for which there is no room is an error.
+    /// Places `count` equal VMs, each of which is there for the next. A VM for which there is no room is an
+    /// error.
     pub fn place_all(&self, request: Request, count: u32) -> Result<Vec<Newcomer>, BadInput> {
         let Self { machine, planner, free_bytes, now_ns, .. } = self;
         let mut vms = self.vms.clone();

@@ -22,7 +22,8 @@ impl PlaceArgs {
     /// What the options name, on this machine and in this mode, if that is known; nothing without them.
     ///
     /// # Errors
-    /// If a CPU is not online, nodes have none that is, or none that is not isolated, or guest mode is asked about nodes.
+    /// If a CPU is not online, nodes have none that is, or none that is not isolated, or guest mode is asked
+    /// about nodes.
     pub fn find(&self, machine: &Machine, mode: Option<Mode>) -> Result<Option<Place>, BadInput> {
         match (&self.cpus, &self.nodes) {
             (Some(List(cpus)), _) => {

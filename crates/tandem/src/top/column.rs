@@ -60,7 +60,8 @@ impl Column {
         }
     }
 
-    /// Room that is kept even if nothing needs it now, so that columns stay where they are when figures change.
+    /// Room that is kept even if nothing needs it now, so that columns stay where they are when figures
+    /// change.
     pub fn width_min(self) -> usize {
         match self {
             Self::Name => 8,
@@ -99,8 +100,8 @@ impl Column {
         }
     }
 
-    /// Which of two VMs comes first: the worse or the larger one, by names in alphabetical order. What is unknown comes
-    /// last; what is equal goes by name.
+    /// Which of two VMs comes first: the worse or the larger one, by names in alphabetical order. What is
+    /// unknown comes last; what is equal goes by name.
     pub fn order(self, a: &ObservedVm, b: &ObservedVm, sample: &Sample) -> Ordering {
         let by_key = match self {
             Self::Name | Self::By => self.cell(a, sample).cmp(&self.cell(b, sample)),

@@ -1,6 +1,7 @@
 //! Draws what is shown: the machine above, the scheduler below it, then the VMs, or one of them.
 //!
-//! Everything fits 80 columns; wider terminals get more columns, not wider ones. Colours only repeat what the text says.
+//! Everything fits 80 columns; wider terminals get more columns, not wider ones. Colours only repeat what the
+//! text says.
 
 mod detail;
 mod help;

@@ -15,7 +15,8 @@ pub struct Sample {
     /// The scheduler, or why nothing is known of it: a sentence without a full stop.
     pub scheduler: Result<SchedulerSample, String>,
     pub vms: Observation,
-    /// Changes of CPU a second of each VM's vCPUs, and of each thread by its number; those that are not known are missing.
+    /// Changes of CPU a second of each VM's vCPUs, and of each thread by its number; those that are not known
+    /// are missing.
     pub vm_migrations: HashMap<Identity, f64>,
     pub thread_migrations: HashMap<u32, f64>,
     /// What the threads of the VM that is shown in detail prefer, by their numbers.
@@ -81,7 +82,8 @@ pub fn busy<'a>(cpus: impl IntoIterator<Item = &'a CpuSample>) -> f64 {
 }
 
 impl MachineSample {
-    /// What the CPUs did between two readings of their times; `free_bytes` are those of the machine's nodes in its order.
+    /// What the CPUs did between two readings of their times; `free_bytes` are those of the machine's nodes
+    /// in its order.
     pub fn between(machine: &Machine, free_bytes: &[u64], earlier: &[CpuTimes], later: &[CpuTimes]) -> Self {
         let find = |times: &[CpuTimes], cpu: u32| {
             times.binary_search_by_key(&cpu, |times| times.cpu).ok().map(|at| times[at])

@@ -1,4 +1,5 @@
-//! Samples the machine periodically, on a thread of its own: keys are answered at once, however long a sample takes.
+//! Samples the machine periodically, on a thread of its own: keys are answered at once, however long a sample
+//! takes.
 
 use super::sample::{MachineSample, Sample, SchedulerSample};
 use std::cell::LazyCell;
@@ -22,13 +23,14 @@ use tandemd::observe::{self, ObservedVm, Reports, SAMPLE, Window, note_of_monito
 const FIRST: Duration = Duration::from_millis(500);
 /// How often in an interval the positions of threads are read, but not more often than every [`SAMPLE`].
 const SAMPLES: u32 = 5;
-/// What a VM may use, and where its memory is, is read for one part in so many of the time: for a large VM it may take
-/// seconds.
+/// What a VM may use, and where its memory is, is read for one part in so many of the time: for a large VM it
+/// may take seconds.
 const SLOW_SHARE: u32 = 50;
 /// After a refusal, or without a scheduler, it asks again after this time: the service logs refusals.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// After this many scans all processes are read again: a process that runs another program now is no VM any longer.
+/// After this many scans all processes are read again: a process that runs another program now is no VM any
+/// longer.
 const FORGET_SCANS: u32 = 30;
 
 /// The other end of the thread that samples.

@@ -1,8 +1,8 @@
 //! Draws a machine as a tree of at most 80 columns.
 //!
-//! Packages hold nodes, or nodes hold packages where a node has several; both hold last-level caches, and these
-//! hold cores. To stay readable with hundreds of CPUs, equal caches side by side share a line, equal cores do
-//! always, and lists that are too long show their beginning and end.
+//! Packages hold nodes, or nodes hold packages where a node has several; both hold last-level caches, and
+//! these hold cores. To stay readable with hundreds of CPUs, equal caches side by side share a line, equal
+//! cores do always, and lists that are too long show their beginning and end.
 
 use std::fmt::Write;
 use tandem_machine::cpumask::CpuMask;

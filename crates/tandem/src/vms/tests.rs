@@ -8,7 +8,8 @@ use tandem_host::vms::testing::{Cgroups, Process, Tree};
 use tandemd::observe::Reports;
 use tempfile::TempDir;
 
-/// Two nodes of four CPUs, with a VM of libvirt whose memory is on node 1, and one of Proxmox that may use CPUs 0-1.
+/// Two nodes of four CPUs, with a VM of libvirt whose memory is on node 1, and one of Proxmox that may use
+/// CPUs 0-1.
 pub fn tree() -> (TempDir, Tree) {
     let folder = tempfile::tempdir().unwrap();
     let tree = Tree::new(folder.path());

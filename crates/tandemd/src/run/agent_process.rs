@@ -1,8 +1,9 @@
 //! The supervisor of the agent: starts it, restarts it when it ends or hangs, and ends it.
 //!
-//! The agent reads what strangers write, and can always be held up in one more way. It writes a byte whenever it makes
-//! progress; the supervisor kills an agent that is silent for [`SILENT_MAX`], and starts another one. An agent that is
-//! blocked inside the kernel does not end even then; the supervisor does not wait for it.
+//! The agent reads what strangers write, and can always be held up in one more way. It writes a byte whenever
+//! it makes progress; the supervisor kills an agent that is silent for [`SILENT_MAX`], and starts another
+//! one. An agent that is blocked inside the kernel does not end even then; the supervisor does not wait for
+//! it.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs;
@@ -21,10 +22,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const SETTLED: Duration = Duration::from_secs(60);
 /// How long an agent may take to end once its input is closed.
 const ENDING_MAX: Duration = Duration::from_secs(2);
-/// How long to wait for the first agent to be ready, so that the service is complete when it is reported as ready.
+/// How long to wait for the first agent to be ready, so that the service is complete when it is reported as
+/// ready.
 const READY_MAX: Duration = Duration::from_secs(10);
-/// How long an agent may be silent. It makes progress once a second, or with each VM of a scan; to read where the memory of
-/// a large VM is takes seconds.
+/// How long an agent may be silent. It makes progress once a second, or with each VM of a scan; to read where
+/// the memory of a large VM is takes seconds.
 const SILENT_MAX: Duration = Duration::from_secs(30);
 
 /// The agent, running or about to start.
@@ -125,7 +127,8 @@ impl AgentProcess {
                 _ => return,
             }
         }
-        // It did not end by itself. One that is blocked in the kernel does not end now either; do not wait for it.
+        // It did not end by itself. One that is blocked in the kernel does not end now either; do not wait
+        // for it.
         let _ = child.kill();
         sleep(Duration::from_millis(50));
         let _ = child.try_wait();
@@ -145,7 +148,8 @@ impl State {
     }
 }
 
-/// Whether it has written since the last call. A closed output means nothing here: its end is noticed elsewhere.
+/// Whether it has written since the last call. A closed output means nothing here: its end is noticed
+/// elsewhere.
 fn is_heard(child: &mut Child) -> bool {
     let Some(output) = &mut child.stdout else { return false };
     let is_readable = poll(&mut [PollFd::new(output.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);

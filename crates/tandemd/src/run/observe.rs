@@ -1,7 +1,7 @@
 //! `tandem run --observe`: the agent without a scheduler, to learn what homes would save.
 //!
-//! It loads nothing and steers nothing. The agent measures and plans; `tandem vms`, `tandem top`, the socket, metrics and a
-//! line at each interval report the result.
+//! It loads nothing and steers nothing. The agent measures and plans; `tandem vms`, `tandem top`, the socket,
+//! metrics and a line at each interval report the result.
 
 use super::agent_process::{AgentProcess, Role};
 use super::plan::gives_no_homes;
@@ -24,7 +24,8 @@ use tandem_settings::Settings;
 /// Observes until a signal asks for the end.
 ///
 /// # Errors
-/// If the settings give no homes, the user is not root, another `tandem run` runs, or the agent cannot be started.
+/// If the settings give no homes, the user is not root, another `tandem run` runs, or the agent cannot be
+/// started.
 pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow::Result<()> {
     if let Some(why) = gives_no_homes(&current) {
         return Err(BadInput::new(why).into());
@@ -96,8 +97,8 @@ impl Figures {
         Self { reported: now, read: now, vms: Vec::new(), is_first: true }
     }
 
-    /// A line if one is due; never if the interval is 0. The first interval begins when the agent has found VMs, so that there
-    /// is something to compare with.
+    /// A line if one is due; never if the interval is 0. The first interval begins when the agent has found
+    /// VMs, so that there is something to compare with.
     fn step(
         &mut self,
         now: Instant,

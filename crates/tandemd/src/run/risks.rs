@@ -31,7 +31,8 @@ impl RiskArg {
 /// Searches for risks; returns a sentence for each that is ignored.
 ///
 /// # Errors
-/// If there is one that is not ignored: bad input, because other settings cure it. Or if the machine cannot be read.
+/// If there is one that is not ignored: bad input, because other settings cure it. Or if the machine cannot
+/// be read.
 pub fn accept(kernel: &RunningKernel, settings: &Settings) -> anyhow::Result<Vec<String>> {
     let machine = read_sysfs(kernel.root())?;
     let (ignored, others): (Vec<Risk>, Vec<Risk>) = risks(kernel, &machine, &settings.partial)

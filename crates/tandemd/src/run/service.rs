@@ -7,15 +7,16 @@
 //! | a signal has asked for the end | `STOPPING=1` |
 //! | while the scheduler is loaded, twice in each `WATCHDOG_USEC` | `WATCHDOG=1` |
 //!
-//! Each but the last has a readable `STATUS=`, and so has an error. Without `NOTIFY_SOCKET` in the environment nothing is
-//! sent. A message that does not arrive is no error here: the manager acts on a missing message.
+//! Each but the last has a readable `STATUS=`, and so has an error. Without `NOTIFY_SOCKET` in the
+//! environment nothing is sent. A message that does not arrive is no error here: the manager acts on a
+//! missing message.
 
 use crate::error::one_line;
 use sd_notify::{NotifyState, notify};
 use std::time::{Duration, Instant};
 
-/// How long the command may be silent while it loads the scheduler. The kernel verifies it in one call, which takes a second
-/// or two, and many times as long on an emulated, busy machine.
+/// How long the command may be silent while it loads the scheduler. The kernel verifies it in one call, which
+/// takes a second or two, and many times as long on an emulated, busy machine.
 const LOADING_MAX: Duration = Duration::from_secs(300);
 
 /// The manager that started the command, if there is one that listens.

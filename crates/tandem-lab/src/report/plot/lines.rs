@@ -42,7 +42,8 @@ struct Point<'a> {
     interval: Option<(f64, f64)>,
 }
 
-/// Whether the values of the cells span orders of magnitude, so that only a logarithmic scale shows all of them.
+/// Whether the values of the cells span orders of magnitude, so that only a logarithmic scale shows all of
+/// them.
 pub fn is_logarithmic(cells: &[&Cell]) -> bool {
     let values = || cells.iter().flat_map(|cell| [Some(cell.simulated), cell.published]).flatten();
     let (low, high) = values()
@@ -51,7 +52,8 @@ pub fn is_logarithmic(cells: &[&Cell]) -> bool {
     low > 0.0 && high >= WIDE_RANGE * low
 }
 
-/// The plot of `cells`, which are of the group and share all keys but `key`; `None` if none of them has the quantity.
+/// The plot of `cells`, which are of the group and share all keys but `key`; `None` if none of them has the
+/// quantity.
 pub fn lines(
     group: &Group,
     cells: &[&Cell],

@@ -1,4 +1,5 @@
-//! Plots as inline SVG: scales and ticks in [`scale`], the drawing in [`svg`], one file for each kind of plot.
+//! Plots as inline SVG: scales and ticks in [`scale`], the drawing in [`svg`], one file for each kind of
+//! plot.
 //!
 //! Colours come from the page's style sheet, so that a plot follows the reader's light or dark mode. A
 //! variant has a colour and a shape of its own, so that either is enough to identify it.
@@ -69,7 +70,8 @@ impl<'a> Legend<'a> {
     }
 }
 
-/// The keys of a cell in words, such as `specjbb2005, vms 2`: a word explains itself, a number needs its name.
+/// The keys of a cell in words, such as `specjbb2005, vms 2`: a word explains itself, a number needs its
+/// name.
 pub fn cell_name(cell: &Cell) -> String {
     let keys = cell.cell.iter().map(|(name, key)| match key {
         Key::Text(word) => word.clone(),

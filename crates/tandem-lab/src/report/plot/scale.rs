@@ -98,8 +98,9 @@ impl Ticks {
     }
 }
 
-/// Round numbers around positive values for a logarithmic scale, with labels: 1, 2 and 5 times a power of ten, or powers
-/// of ten alone if the values span more than [`DETAILED_DECADES`]. The first and the last enclose the values.
+/// Round numbers around positive values for a logarithmic scale, with labels: 1, 2 and 5 times a power of
+/// ten, or powers of ten alone if the values span more than [`DETAILED_DECADES`]. The first and the last
+/// enclose the values.
 pub fn logarithmic_ticks(values: impl IntoIterator<Item = f64>) -> Vec<(f64, String)> {
     let (low, high) = values
         .into_iter()

@@ -8,8 +8,8 @@ use tandem_file::located::{Located, SourceFile};
 use tandem_file::units::Duration;
 use tandem_machine::homes::HomeSettings;
 
-/// The simulated agent's times are this many times shorter than those of one on a real host, so that runs of seconds see
-/// what happens there in minutes.
+/// The simulated agent's times are this many times shorter than those of one on a real host, so that runs of
+/// seconds see what happens there in minutes.
 const TIMES_SHORTER: u64 = 100;
 
 /// How often the agent scans and when it moves homes.

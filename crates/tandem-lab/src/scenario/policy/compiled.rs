@@ -1,7 +1,7 @@
 //! Compiled schedulers for sched_ext as policies: Tandem's own object, or another one.
 //!
-//! Objects are linked and compiled once, however many runs there are: what differs between runs, settings and topology, is
-//! data.
+//! Objects are linked and compiled once, however many runs there are: what differs between runs, settings and
+//! topology, is data.
 
 use super::scheduler::SchedulerName;
 use schemars::JsonSchema;
@@ -43,7 +43,8 @@ pub enum Program<'a> {
 /// The scheduler on a kernel that does nothing late and never fails, for a machine as that kernel sees it.
 ///
 /// # Errors
-/// A sentence: the object cannot be read or linked, the machine is too large for it, or it has no such setting.
+/// A sentence: the object cannot be read or linked, the machine is too large for it, or it has no such
+/// setting.
 pub fn settings(
     program: Program<'_>,
     kernel: KernelVersion,
@@ -150,17 +151,19 @@ fn compile(object: &[u8], kernel: KernelVersion) -> Result<Arc<Code>, String> {
 /// How preferences reach Tandem.
 const PREFERENCES: Preferences = Preferences { program: "prefer", request: preference_request };
 
-/// Whether the object is a build of Tandem's scheduler, such as an older one: it gets the same settings from user space.
+/// Whether the object is a build of Tandem's scheduler, such as an older one: it gets the same settings from
+/// user space.
 fn is_tandem(image: &Image) -> bool {
     image.struct_ops.iter().any(|ops| ops.texts.get("name").is_some_and(|name| name == "tandem"))
 }
 
-/// The settings of ours for another build of it, variable by variable: their order and their number may differ, and only those
-/// that both have are set.
+/// The settings of ours for another build of it, variable by variable: their order and their number may
+/// differ, and only those that both have are set.
 ///
 /// # Errors
 ///
-/// A variable of another size means something else there; left out, it would leave the object without, say, its topology.
+/// A variable of another size means something else there; left out, it would leave the object without, say,
+/// its topology.
 fn other_build_data(
     image: &Image,
     own: &Image,

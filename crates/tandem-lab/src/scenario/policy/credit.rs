@@ -22,18 +22,19 @@ impl Words for Era {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreditTable {
-    /// The release of Xen whose scheduler to follow: "4.2", "4.3", "4.5" or "4.9" (and later), which it is if absent.
+    /// The release of Xen whose scheduler to follow: "4.2", "4.3", "4.5" or "4.9" (and later), which it is if
+    /// absent.
     pub version: Option<Word<Era>>,
     /// How long a vCPU may run at a stretch (`sched_credit_tslice_ms`), "1ms" to "1s"; "30ms" if absent.
     pub timeslice: Option<Located<Duration>>,
     /// How long a vCPU may run before another can preempt it (`sched_ratelimit_us`), "100us" to "500ms", or
     /// "0us" for no limit; "1ms" if absent.
     pub ratelimit: Option<Located<Duration>>,
-    /// A vCPU that ran less than this ago is not moved to another pCPU (`vcpu_migration_delay`); "0us", which is
-    /// off, if absent.
+    /// A vCPU that ran less than this ago is not moved to another pCPU (`vcpu_migration_delay`); "0us", which
+    /// is off, if absent.
     pub migration_delay: Option<Located<Duration>>,
-    /// The scheduler rate controller of 2011 (`sched_rate_control`): "off", or a table of settings, where {} is as it was
-    /// posted; "off" if absent.
+    /// The scheduler rate controller of 2011 (`sched_rate_control`): "off", or a table of settings, where {}
+    /// is as it was posted; "off" if absent.
     pub rate_control: Option<Switch<RateControlTable>>,
 }
 

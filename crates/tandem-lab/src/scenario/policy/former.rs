@@ -2,10 +2,10 @@
 //!
 //! Problem: files in it are not read any more, and their users need to know how each key is spelled now.
 //!
-//! Approach: for each policy in the former spelling, an error shows the whole table to write, with all that the file
-//! says about the scheduler. A setting that the named scheduler never had is refused, as it was before. A variant that
-//! names no scheduler changes that of its scenario, which is in another file: where several schedulers have its keys,
-//! the error says so.
+//! Approach: for each policy in the former spelling, an error shows the whole table to write, with all that
+//! the file says about the scheduler. A setting that the named scheduler never had is refused, as it was
+//! before. A variant that names no scheduler changes that of its scenario, which is in another file: where
+//! several schedulers have its keys, the error says so.
 
 use std::ops::Range;
 use tandem_file::file_error::FileError;
@@ -47,7 +47,8 @@ const KEYS: &[Key] = &[
     ("storage_failure_pct", &[TANDEM, OBJECT], "storage_failure_pct"),
 ];
 
-/// The error about a file that could not be read; if the file has the former spelling, one that shows the present one.
+/// The error about a file that could not be read; if the file has the former spelling, one that shows the
+/// present one.
 pub fn explain(error: FileError, source: &SourceFile) -> FileError {
     let Ok(file) = DeTable::parse(source.text()) else { return error };
     let table = |key: &str| file.get_ref().get(key).and_then(|value| value.get_ref().as_table());
@@ -76,8 +77,8 @@ fn is_former_guest(guest: &DeTable<'_>) -> bool {
     guest.contains_key("scheduler") || !is_present
 }
 
-/// What is wrong with a table in the former spelling, and where; `None` if it is not. The scheduler is that of `value`,
-/// or else the default.
+/// What is wrong with a table in the former spelling, and where; `None` if it is not. The scheduler is that
+/// of `value`, or else the default.
 fn former(
     level: &str,
     table: &DeTable<'_>,

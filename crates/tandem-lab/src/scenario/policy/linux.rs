@@ -46,14 +46,15 @@ pub struct LinuxHostTable {
     pub domains: Option<Word<Domains>>,
     /// Ticks per second (`CONFIG_HZ`): 100, 250, 300 or 1000; 250 if absent.
     pub tick_hz: Option<Located<u32>>,
-    /// How the waiters of a spin lock of the host, such as a run queue's, stand in line; if absent "queued", and "ticket"
-    /// in version "3.6".
+    /// How the waiters of a spin lock of the host, such as a run queue's, stand in line; if absent "queued",
+    /// and "ticket" in version "3.6".
     pub spin_locks: Option<Word<SpinLockKind>>,
-    /// What the scheduler makes of soft affinities: "ignored", "work-conserving" (versions "5.2" and "6.12"), or the table
-    /// of tunables of the patches of 2019 (version "5.2"), where {} is as they were posted; "ignored" if absent.
+    /// What the scheduler makes of soft affinities: "ignored", "work-conserving" (versions "5.2" and "6.12"),
+    /// or the table of tunables of the patches of 2019 (version "5.2"), where {} is as they were posted;
+    /// "ignored" if absent.
     pub soft_affinity: Option<Located<SoftAffinitySetting>>,
-    /// Whether the host moves tasks and memory to each other (`kernel.numa_balancing`), from version "4.2" on; false if
-    /// absent. Stock kernels do if there are several nodes.
+    /// Whether the host moves tasks and memory to each other (`kernel.numa_balancing`), from version "4.2"
+    /// on; false if absent. Stock kernels do if there are several nodes.
     pub numa_balancing: Option<Located<bool>>,
 }
 

@@ -14,22 +14,24 @@ use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 /// Most that a window is multiplied by at each exit.
 const GROWTH_MAX: u32 = 1_000;
 
-/// When a vCPU that spins leaves its guest, and what the host does then. What is absent is as in the host's scheduler
-/// and version. Cycles are those of the machine's clock.
+/// When a vCPU that spins leaves its guest, and what the host does then. What is absent is as in the host's
+/// scheduler and version. Cycles are those of the machine's clock.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseLoopTable {
     /// Most cycles between two PAUSE instructions of one loop (`ple_gap`), at least 1; 128 if absent.
     pub gap_cycles: Option<Located<Count>>,
-    /// Cycles of such a loop after which the vCPU leaves its guest (`ple_window`), at least the gap; 4096 if absent.
+    /// Cycles of such a loop after which the vCPU leaves its guest (`ple_window`), at least the gap; 4096 if
+    /// absent.
     pub window_cycles: Option<Located<Count>>,
-    /// What the window is multiplied by at each exit (`ple_window_grow`), 1 to 1000, until the vCPU next gets a pCPU; if
-    /// absent 2 for the host "linux" of version "5.2" or "6.12", else 1, which leaves the window as it is.
+    /// What the window is multiplied by at each exit (`ple_window_grow`), 1 to 1000, until the vCPU next gets
+    /// a pCPU; if absent 2 for the host "linux" of version "5.2" or "6.12", else 1, which leaves the window
+    /// as it is.
     pub window_growth: Option<Located<Count>>,
     /// What the window may grow to (`ple_window_max`), at least the window; 4294967295 if absent.
     pub window_max_cycles: Option<Located<Count>>,
-    /// For "linux": how the host finds a vCPU of the same VM to yield to. "off": a vCPU that spins gives way to any
-    /// other.
+    /// For "linux": how the host finds a vCPU of the same VM to yield to. "off": a vCPU that spins gives way
+    /// to any other.
     pub directed_yield: Option<Located<Switch<DirectedYieldTable>>>,
 }
 
@@ -37,15 +39,17 @@ pub struct PauseLoopTable {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DirectedYieldTable {
-    /// When it is tested whether the candidate runs already; if absent "before-locks" in version "5.2" or "6.12", else
-    /// "under-locks".
+    /// When it is tested whether the candidate runs already; if absent "before-locks" in version "5.2" or
+    /// "6.12", else "under-locks".
     pub running_check: Option<Word<RunningCheck>>,
-    /// Whether a candidate that spins is passed over at every second look; if absent true in version "5.2" or "6.12".
+    /// Whether a candidate that spins is passed over at every second look; if absent true in version "5.2" or
+    /// "6.12".
     pub alternate_spinners: Option<bool>,
-    /// Whether a yield is given up before the locks if nobody waits in either run queue; if absent true in version
-    /// "5.2" or "6.12".
+    /// Whether a yield is given up before the locks if nobody waits in either run queue; if absent true in
+    /// version "5.2" or "6.12".
     pub undercommit_check: Option<bool>,
-    /// Candidates that are passed over because of what the pCPU does in whose queue they stand; none if absent.
+    /// Candidates that are passed over because of what the pCPU does in whose queue they stand; none if
+    /// absent.
     pub skip: Option<Vec<SkipName>>,
 }
 

@@ -21,7 +21,8 @@ impl Words for KernelVersion {
         &[("6.12", Self::V6_12, "The first one with sched_ext, of 2024."), ("7.3", Self::V7_3, "Of 2026.")];
 }
 
-/// A table of settings of a compiled scheduler: what is its own, the type of its `settings`, and what any has.
+/// A table of settings of a compiled scheduler: what is its own, the type of its `settings`, and what any
+/// has.
 macro_rules! compiled_table {
     (
         $(#[$about:meta])* $table:ident
@@ -39,19 +40,20 @@ macro_rules! compiled_table {
             pub kernel: Option<Word<KernelVersion>>,
             /// Ticks per second (`CONFIG_HZ`), 100, 250, 300 or 1000; 250 if absent.
             pub tick_hz: Option<Located<u32>>,
-            /// How long a task that can run may wait before the kernel unloads the scheduler, "30s" at most; if absent,
-            /// for Tandem the `watchdog` of its settings, "10s" unless they say otherwise, and for others what their
-            /// objects ask for, or "30s".
+            /// How long a task that can run may wait before the kernel unloads the scheduler, "30s" at most;
+            /// if absent, for Tandem the `watchdog` of its settings, "10s" unless they say otherwise, and for
+            /// others what their objects ask for, or "30s".
             pub watchdog_timeout: Option<Located<Duration>>,
             /// An injected fault: the longest time by which a tick comes late, at random; "0us" if absent.
             pub tick_delay_max: Option<Located<Duration>>,
-            /// An injected fault: the longest time by which a timer of the scheduler expires late, at random; "0us" if absent.
+            /// An injected fault: the longest time by which a timer of the scheduler expires late, at random;
+            /// "0us" if absent.
             pub timer_delay_max: Option<Located<Duration>>,
-            /// An injected fault: how often, in percent, a timer cannot be started for want of memory, as with interrupts off since Linux
-            /// 7.0; 0 if absent.
+            /// An injected fault: how often, in percent, a timer cannot be started for want of memory, as
+            /// with interrupts off since Linux 7.0; 0 if absent.
             pub timer_failure_pct: Option<Located<Count>>,
-            /// An injected fault: how often, in percent, storage for a task or a cgroup cannot be made, so that `bpf_task_storage_get()`
-            /// returns NULL; 0 if absent.
+            /// An injected fault: how often, in percent, storage for a task or a cgroup cannot be made, so
+            /// that `bpf_task_storage_get()` returns NULL; 0 if absent.
             pub storage_failure_pct: Option<Located<Count>>,
         }
 

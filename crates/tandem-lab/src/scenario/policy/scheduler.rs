@@ -1,7 +1,8 @@
 //! The scheduler of a kernel: a name, or a table of its settings.
 //!
-//! A name alone stands for that scheduler with its defaults. A table says by its key which scheduler it is of, as in
-//! `{ linux = { version = "6.12" } }`; one with the key `object` is of a scheduler in an object file.
+//! A name alone stands for that scheduler with its defaults. A table says by its key which scheduler it is
+//! of, as in `{ linux = { version = "6.12" } }`; one with the key `object` is of a scheduler in an object
+//! file.
 
 use super::credit::CreditTable;
 use super::linux::{LinuxGuestTable, LinuxHostTable};
@@ -22,8 +23,8 @@ use tandem_machine::Machine;
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::scenario::PolicySettings;
 
-/// A scheduler by its name: "xen-credit", "linux", "tandem", or an object file, which the command line names as
-/// "object:PATH".
+/// A scheduler by its name: "xen-credit", "linux", "tandem", or an object file, which the command line names
+/// as "object:PATH".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchedulerName {
     /// Xen's credit scheduler.

@@ -23,7 +23,8 @@ pub enum SoftAffinitySetting {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TunablesTable {
-    /// Factor of how much a CPU is used that the task does not prefer (`sched_allowed`), 1 to 1000000; 100 if absent.
+    /// Factor of how much a CPU is used that the task does not prefer (`sched_allowed`), 1 to 1000000; 100 if
+    /// absent.
     pub allowed: Option<u32>,
     /// Factor of how much one is used that it does (`sched_preferred`), 1 to 1000000; 1 if absent.
     pub preferred: Option<u32>,

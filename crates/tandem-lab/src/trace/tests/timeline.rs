@@ -224,7 +224,8 @@ fn choice() -> impl Strategy<Value = Choice> {
 }
 
 const PCPUS: u32 = 2;
-/// The VMs: `a` has vCPUs 0 and 1 and a guest kernel, `b` has vCPU 2 and none, `c` has vCPUs 3 and 4 and a guest kernel.
+/// The VMs: `a` has vCPUs 0 and 1 and a guest kernel, `b` has vCPU 2 and none, `c` has vCPUs 3 and 4 and a
+/// guest kernel.
 const VMS: [(&str, u32, bool); 3] = [("a", 2, true), ("b", 1, false), ("c", 2, true)];
 const VCPUS: [(&str, KernelId, u32); 5] = [
     ("a/vcpu0", KernelId(1), 0),

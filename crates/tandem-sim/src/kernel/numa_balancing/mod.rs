@@ -151,8 +151,8 @@ impl NumaBalancing {
         result
     }
 
-    /// The task has faulted: brings its statistics up to date, and returns the node that it should be moved to, if
-    /// it is time to try that.
+    /// The task has faulted: brings its statistics up to date, and returns the node that it should be moved
+    /// to, if it is time to try that.
     fn preference(&mut self, vm: VmId, task: TaskId, now_ns: u64) -> Option<NodePreference> {
         let state = &mut self.tasks[task.index()];
         if now_ns <= state.retry_ns {

@@ -138,7 +138,8 @@ impl Task {
         (now_ns - self.clocks.measured_since_ns).saturating_sub(asleep_ns)
     }
 
-    /// What it has come to. It waited in the time in which it neither ran nor slept nor was robbed of its CPU.
+    /// What it has come to. It waited in the time in which it neither ran nor slept nor was robbed of its
+    /// CPU.
     pub fn measured(&self, now_ns: u64) -> TaskMetrics {
         let mut metrics = self.metrics.clone();
         let life_ns = now_ns - self.clocks.measured_since_ns;

@@ -4,21 +4,21 @@
 //! promptly.
 //!
 //! Approach, as in Xen's `common/sched/credit.c`:
-//! 1. A running vCPU burns 10 credits a millisecond. Every timeslice the credits of all CPUs are handed out anew,
-//!    to VMs by weight and to their active vCPUs evenly ([`accounting`]). Credit left means priority UNDER, none
-//!    left OVER.
+//! 1. A running vCPU burns 10 credits a millisecond. Every timeslice the credits of all CPUs are handed out
+//!    anew, to VMs by weight and to their active vCPUs evenly ([`accounting`]). Credit left means priority
+//!    UNDER, none left OVER.
 //! 2. A vCPU that wakes up UNDER becomes BOOST, until a tick finds it running. It is queued on the CPU where
 //!    it was, and CPUs that could run it are tickled ([`wake`]).
 //! 3. A CPU runs the first of its queue. If that is OVER, or the queue is empty, it searches the queues of
 //!    others for a more urgent vCPU, nearest nodes first: first for vCPUs that prefer to run here, then for
 //!    any that may ([`balance`]).
-//! 4. At each tick, a running vCPU that would be better off elsewhere is moved: idle cores before idle threads,
-//!    other sockets only if twice as idle ([`pick`]).
-//! 5. The rate limit lets a vCPU go on that has run for less than `ratelimit_ns`. The older proposal, the rate
-//!    controller, counts decisions instead ([`rate`]).
+//! 4. At each tick, a running vCPU that would be better off elsewhere is moved: idle cores before idle
+//!    threads, other sockets only if twice as idle ([`pick`]).
+//! 5. The rate limit lets a vCPU go on that has run for less than `ratelimit_ns`. The older proposal, the
+//!    rate controller, counts decisions instead ([`rate`]).
 //!
-//! Limits: one CPU pool; locks are not contended in the policy (the kernel charges for them); the trylock of a
-//! steal always succeeds.
+//! Limits: one CPU pool; locks are not contended in the policy (the kernel charges for them); the trylock of
+//! a steal always succeeds.
 
 mod accounting;
 mod balance;

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 /// Which release of Xen the scheduler behaves like, where its behaviour changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Era {
-    /// 2011 and 2012: affinity is hard only; a wake-up of higher priority preempts at once even if another CPU
-    /// idles; the timer of the rate limit is the whole limit.
+    /// 2011 and 2012: affinity is hard only; a wake-up of higher priority preempts at once even if another
+    /// CPU idles; the timer of the rate limit is the whole limit.
     Xen4_2,
     /// 2013: one node affinity for each VM, not for each vCPU, is preferred; a wake-up looks for an idle CPU
     /// before it preempts.

@@ -99,8 +99,8 @@ pub(super) enum NohzKick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlacementFeatures {
     pub wake_wide: WakeWide,
-    /// An idle CPU decides between waker and old CPU, then the load that was tracked (`WA_IDLE`, `WA_WEIGHT`); before,
-    /// the weights of the tasks are added to the loads.
+    /// An idle CPU decides between waker and old CPU, then the load that was tracked (`WA_IDLE`,
+    /// `WA_WEIGHT`); before, the weights of the tasks are added to the loads.
     pub wa_idle: bool,
     /// An old CPU that idles keeps its task, at any distance (5.11, `available_idle_cpu(prev_cpu)`).
     pub wa_idle_prev: bool,
@@ -120,12 +120,12 @@ pub(super) struct PlacementFeatures {
 /// Features of balancing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BalanceFeatures {
-    /// The busiest group is found by kinds of groups, and what moves is counted in load, use or tasks (`group_type`,
-    /// `migration_type`); before, by load.
+    /// The busiest group is found by kinds of groups, and what moves is counted in load, use or tasks
+    /// (`group_type`, `migration_type`); before, by load.
     pub group_type: bool,
     /// By load: groups that are over their capacity come first, then those that affinity keeps imbalanced
-    /// (`group_overloaded`, `group_imbalanced`); before, capacity is counted in whole cores, and a spread of loads makes
-    /// a group imbalanced.
+    /// (`group_overloaded`, `group_imbalanced`); before, capacity is counted in whole cores, and a spread of
+    /// loads makes a group imbalanced.
     pub group_overloaded: bool,
     /// By load: a group whose tasks use little of its time is not over its capacity (`group_util`).
     pub group_util: bool,

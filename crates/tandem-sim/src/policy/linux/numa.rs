@@ -1,4 +1,5 @@
-//! NUMA balancing's part of the scheduler: tasks go to the node that they prefer, and balancing leaves them there.
+//! NUMA balancing's part of the scheduler: tasks go to the node that they prefer, and balancing leaves them
+//! there.
 //!
 //! The kernel around the policy supplies the preferences ([`NodePreference`]). As in 5.2
 //! (`task_numa_migrate()`, `task_numa_find_cpu()`, `task_numa_compare()`), a task goes to a CPU of the node,

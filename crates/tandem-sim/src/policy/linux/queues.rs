@@ -1,8 +1,8 @@
 //! The queues of all CPUs and their tasks: how tasks join and leave queues and CPUs, and are charged for
 //! their time.
 //!
-//! Problem: a task that comes, goes or moves changes its queue, the state of the discipline, the tracked load and the set
-//! of idle CPUs, and these must agree.
+//! Problem: a task that comes, goes or moves changes its queue, the state of the discipline, the tracked load
+//! and the set of idle CPUs, and these must agree.
 //!
 //! Approach: [`Queues`] owns all four. Code that only reads, such as placement, borrows the [`Runqueues`] in
 //! it; balancing asks for moves. The [`Discipline`] decides which task runs; `turns.rs` has when it is asked.

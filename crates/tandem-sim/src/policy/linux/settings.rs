@@ -49,8 +49,8 @@ pub enum SoftAffinity {
         /// `sched_preferred`.
         preferred: u32,
     },
-    /// A variant of this project's own, for 5.2 and 6.12: a task that wakes up takes an idle CPU, one that it prefers if
-    /// there is one, and waits only where it prefers to be.
+    /// A variant of this project's own, for 5.2 and 6.12: a task that wakes up takes an idle CPU, one that it
+    /// prefers if there is one, and waits only where it prefers to be.
     WorkConserving,
 }
 

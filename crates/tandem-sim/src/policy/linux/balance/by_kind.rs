@@ -1,5 +1,5 @@
-//! The busiest group as 6.12 finds it: by the kinds of [`GroupKind`], and tasks rather than load wherever there is
-//! room (`find_busiest_group()`, `calculate_imbalance()`).
+//! The busiest group as 6.12 finds it: by the kinds of [`GroupKind`], and tasks rather than load wherever
+//! there is room (`find_busiest_group()`, `calculate_imbalance()`).
 
 use super::{Attempt, Idleness, Imbalance, Search, Unit};
 use crate::policy::linux::domains::{CPU_CAPACITY, DomainTree, Flags};
@@ -158,8 +158,8 @@ fn is_busier(stats: &GroupStats, best: &GroupStats) -> bool {
     }
 }
 
-/// By how many tasks the busiest group has more than the own one; at least 2 if the own one has none and the other
-/// has several. Groups have the same number of cores here.
+/// By how many tasks the busiest group has more than the own one; at least 2 if the own one has none and the
+/// other has several. Groups have the same number of cores here.
 fn sibling_imbalance(local: &GroupStats, busiest: &GroupStats) -> u32 {
     let more = busiest.nr_running.saturating_sub(local.nr_running);
     if more <= 1 && local.nr_running == 0 && busiest.nr_running > 1 { 2 } else { more }

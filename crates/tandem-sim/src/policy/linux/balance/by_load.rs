@@ -115,8 +115,8 @@ impl Search<'_> {
         found(self.imbalance_of(local, busiest, average))
     }
 
-    /// Measures a group (`update_sg_lb_stats()`). The own group's load is guessed high, that of others low, so that
-    /// tasks stay where they are in doubt.
+    /// Measures a group (`update_sg_lb_stats()`). The own group's load is guessed high, that of others low,
+    /// so that tasks stay where they are in doubt.
     fn loads_of(&self, group: &Group, tunables: Tunables, load_idx: usize, local: bool) -> Stats {
         let features = self.features;
         let mut stats = Stats {

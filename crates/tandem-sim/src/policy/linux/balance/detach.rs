@@ -1,5 +1,5 @@
-//! Moving tasks out of a busy queue: those that wait (`detach_tasks()`, `can_migrate_task()`), and the one that runs
-//! (`active_load_balance_cpu_stop()`).
+//! Moving tasks out of a busy queue: those that wait (`detach_tasks()`, `can_migrate_task()`), and the one
+//! that runs (`active_load_balance_cpu_stop()`).
 //!
 //! A lone task runs, and so cannot be taken out of a queue. After enough failures its CPU is asked to preempt
 //! it and to hand it over.
@@ -165,8 +165,8 @@ impl Balancer<'_> {
         true
     }
 
-    /// Moves `previous`, which has just been put into the queue of its CPU, where active balancing, or NUMA balancing,
-    /// asked for it to go, if it may.
+    /// Moves `previous`, which has just been put into the queue of its CPU, where active balancing, or NUMA
+    /// balancing, asked for it to go, if it may.
     pub fn push(&mut self, ctx: &mut Context<'_>, cpu: CpuId, previous: TaskId, push: Push) {
         let to = push.to;
         if to == cpu || !ctx.tasks[previous.index()].hard_affinity.contains(to) {

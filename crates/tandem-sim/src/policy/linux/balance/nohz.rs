@@ -1,7 +1,8 @@
-//! Balancing for CPUs that idle, and so have no ticks of their own (`nohz_balancer_kick()`, `nohz_idle_balance()`).
+//! Balancing for CPUs that idle, and so have no ticks of their own (`nohz_balancer_kick()`,
+//! `nohz_idle_balance()`).
 //!
-//! A busy CPU that sees at its tick that others could help kicks the first idle CPU, which balances for itself and
-//! for all other idle ones until it has something to run.
+//! A busy CPU that sees at its tick that others could help kicks the first idle CPU, which balances for
+//! itself and for all other idle ones until it has something to run.
 //!
 //! Simplified: 3.6 does not refresh the load of the CPUs that it balances for; here all eras do. 6.12 also
 //! refreshes the loads of idle CPUs now and then without balancing; here that happens when they are next
@@ -90,8 +91,8 @@ impl Balancer<'_> {
         next.unwrap_or(0).max(self.balance_tick(ctx) + 1)
     }
 
-    /// Locks the queue of another CPU that idles, as often as its clock and load are brought up to date before it is
-    /// balanced for.
+    /// Locks the queue of another CPU that idles, as often as its clock and load are brought up to date
+    /// before it is balanced for.
     fn lock_to_refresh(&self, ctx: &mut Context<'_>, idle: CpuId) {
         let tick = self.balance_tick(ctx);
         let is_due = self.domains.of(idle).any(|at| tick >= self.next_balance_tick(at, Idleness::Idle));

@@ -11,8 +11,8 @@
 //! 3. The running task goes on until its slice is done or it is no longer eligible (`RUN_TO_PARITY`). Until
 //!    then, a task that wakes up does not preempt it.
 //! 4. How far a task is behind or ahead of the average, its *lag*, stays with it while it sleeps
-//!    (`PLACE_LAG`). A task that blocks while it is ahead stays in the queue until it is eligible, and so pays
-//!    for having run ahead (`DELAY_DEQUEUE`); any gain beyond that is dropped (`DELAY_ZERO`).
+//!    (`PLACE_LAG`). A task that blocks while it is ahead stays in the queue until it is eligible, and so
+//!    pays for having run ahead (`DELAY_DEQUEUE`); any gain beyond that is dropped (`DELAY_ZERO`).
 //! 5. A new task starts at the average, with half a slice until its deadline (`PLACE_DEADLINE_INITIAL`).
 //!
 //! Left out: `PREEMPT_SHORT` and the slices that tasks may ask for: all tasks here have the same slice, and

@@ -1,8 +1,8 @@
 //! The levels of scheduling domains that each release knows, with their constants.
 //!
 //! Their places in the kernels:
-//! - 3.6: `SD_SIBLING_INIT`, `SD_MC_INIT` and `SD_CPU_INIT` in `include/linux/topology.h`, `sd_numa_init()` in
-//!   `kernel/sched/core.c` (it replaced the older NODE level in 3.5).
+//! - 3.6: `SD_SIBLING_INIT`, `SD_MC_INIT` and `SD_CPU_INIT` in `include/linux/topology.h`, `sd_numa_init()`
+//!   in `kernel/sched/core.c` (it replaced the older NODE level in 3.5).
 //! - 4.2: `sd_init()` and `default_topology` in `kernel/sched/core.c`.
 //! - 5.2 and 6.12: `sd_init()` and `default_topology` in `kernel/sched/topology.c`; 5.2 from memory.
 //!
@@ -19,7 +19,8 @@ use tandem_machine::{LOCAL_DISTANCE, Machine};
 /// Nodes farther apart than this are not searched at a fork, an exec or a wake-up (`RECLAIM_DISTANCE`).
 const RECLAIM_DISTANCE: u32 = 30;
 
-/// Capacity of a core with threads, in units of 1024 for a core without: threads add 15% (`smt_gain` of 3.6 and 4.2).
+/// Capacity of a core with threads, in units of 1024 for a core without: threads add 15% (`smt_gain` of 3.6
+/// and 4.2).
 const SMT_CORE_CAPACITY: u32 = 1178;
 /// Capacity of a CPU that is a core, and since 5.0 of every CPU (`SCHED_CAPACITY_SCALE`).
 pub const CPU_CAPACITY: u32 = 1024;
@@ -46,8 +47,8 @@ pub(super) struct Level {
     spread: Spread,
 }
 
-/// Constants of a domain. Those that are indices choose one of the load averages of 3.6 to 5.2, from the load of
-/// now (0) to the slowest.
+/// Constants of a domain. Those that are indices choose one of the load averages of 3.6 to 5.2, from the load
+/// of now (0) to the slowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {
     pub flags: Flags,

@@ -214,7 +214,8 @@ fn make_spans(
         let mut by_cpu: Vec<usize> = Vec::new();
         for cpu in machine.all_cpus().iter() {
             let below = by_level.last();
-            // CPUs of one domain share its span; where domains may overlap, those that share the domain below.
+            // CPUs of one domain share its span; where domains may overlap, those that share the domain
+            // below.
             let twin = match below {
                 Some(below) if level.is_numa() => {
                     (0..cpu.index()).find(|&other| below[other] == below[cpu.index()])

@@ -198,8 +198,8 @@ fn one_cpu_has_no_domain() {
 }
 
 proptest! {
-    /// Each CPU's domains grow from level to level, and their groups cover them: the own one first, and without
-    /// overlap where there are at most two distances.
+    /// Each CPU's domains grow from level to level, and their groups cover them: the own one first, and
+    /// without overlap where there are at most two distances.
     #[test]
     fn domains_nest_and_groups_cover(
         (packages, cores, threads) in (1u32..5, 1u32..5, 1u32..4),

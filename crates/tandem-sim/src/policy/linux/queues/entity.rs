@@ -31,7 +31,8 @@ pub(in crate::policy::linux) struct Entity {
     pub is_new: bool,
     /// It is in the queue of its CPU; a task that runs is not.
     pub queued: bool,
-    /// It blocked while it was ahead of its share, and stays in the queue until it has paid for that (`DELAY_DEQUEUE`).
+    /// It blocked while it was ahead of its share, and stays in the queue until it has paid for that
+    /// (`DELAY_DEQUEUE`).
     pub delayed: bool,
     /// Time up to which its run time is charged, on the task clock of its CPU, ns.
     pub exec_start_ns: u64,

@@ -1,4 +1,5 @@
-//! The tasks of a CPU: the one that runs, and those that wait in the order of the discipline (`struct cfs_rq`).
+//! The tasks of a CPU: the one that runs, and those that wait in the order of the discipline
+//! (`struct cfs_rq`).
 //!
 //! The tasks that wait are in a sorted vector instead of the kernel's red-black tree: queues are short, so
 //! that moving a few entries costs less than following pointers, and the order is the same.

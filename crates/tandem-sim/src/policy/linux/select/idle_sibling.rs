@@ -43,8 +43,8 @@ impl Selector<'_> {
             .unwrap_or(target)
     }
 
-    /// 3.6 and 4.2: a group that idles as a whole, first among the cores of the cache, then among the threads of
-    /// the core.
+    /// 3.6 and 4.2: a group that idles as a whole, first among the cores of the cache, then among the threads
+    /// of the core.
     fn idle_group(&self, ctx: &mut Context<'_>, allowed: &CpuMask, target: CpuId) -> Option<CpuId> {
         let highest = self.domains.llc_domain(target)?;
         let lowest = self.domains.of(target).start;

@@ -1,5 +1,5 @@
-//! Decisions in situations that are set up by hand: two packages of four cores with two threads, so that CPUs 0 to 7
-//! share a cache, and 2n and 2n + 1 a core.
+//! Decisions in situations that are set up by hand: two packages of four cores with two threads, so that CPUs
+//! 0 to 7 share a cache, and 2n and 2n + 1 a core.
 
 use super::*;
 use crate::policy::linux::Domains::{self, Flat, Topology};
