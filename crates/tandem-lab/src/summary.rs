@@ -317,7 +317,7 @@ impl fmt::Display for RunSummary {
         writeln!(
             f,
             "{:16} {:>5} {:>6} {:>7} {:>7} {:>7} {:>7}   {:>10} {:>10} {:>10}",
-            "group", "VMs", "vCPUs", "run %", "wait %", "sleep %", "local %", "in LLC", "in node", "across"
+            "group", "count", "tasks", "run %", "wait %", "sleep %", "local %", "in LLC", "in node", "across"
         )?;
         for group in &self.groups {
             writeln!(

@@ -35,7 +35,7 @@ typed_index! {
     PackageId;
     /// A task of one kernel; in the host kernel a vCPU.
     TaskId;
-    /// A virtual machine.
+    /// A virtual machine, or processes or threads of the host that belong together as those of one do.
     VmId;
     /// A kernel: 0 is the host's, those of the guests follow.
     KernelId;

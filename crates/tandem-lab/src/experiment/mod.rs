@@ -15,8 +15,8 @@ mod series;
 mod verdict;
 
 pub use composite::Composite;
-pub use folder::{ExperimentFolder, ExperimentFolderError};
 pub use file::NOISE_PCT;
+pub use folder::{ExperimentFolder, ExperimentFolderError};
 pub use verdict::verdict;
 
 use crate::published::{CellKeys, Published};

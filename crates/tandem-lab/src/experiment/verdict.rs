@@ -11,7 +11,6 @@ use crate::published::has_all;
 use crate::results::{Cell, Key, Verdict};
 use crate::statistics::median;
 
-
 /// The median absolute error that an experiment aims to stay within by default, in points.
 const MEDIAN_ERROR_TARGET_PCT: f64 = 3.0;
 

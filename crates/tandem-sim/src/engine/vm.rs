@@ -1,4 +1,4 @@
-//! A VM while it runs: what its tasks share, and what is counted and recorded for it.
+//! A VM, or a set of processes, while it runs: what its tasks share, and what is counted and recorded for it.
 
 use super::life::Life;
 use super::spin_lock::SpinLock;
@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tandem_machine::ids::TaskId;
 
-/// A VM while it runs.
+/// A VM, or a set of processes, while it runs.
 pub(super) struct VmState {
     /// Position of the kernel that its tasks belong to: the host's if it has none of its own.
     pub kernel: usize,

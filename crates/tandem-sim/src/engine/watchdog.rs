@@ -27,7 +27,7 @@ pub(super) fn check<O>(scenario: &Scenario, system: &mut System<O>, vms: &[VmSta
                 waited_ms / 1000,
                 waited_ms % 1000
             );
-            system.kernels[kernel].outbox().fail(message);
+            system.kernels[kernel].outbox_mut().fail(message);
             system.has_failed = true;
         }
     }

@@ -44,15 +44,15 @@ pub(super) fn charge_decision(
 /// Charges the CPU for the queues that the policy locked on its behalf.
 #[inline]
 fn charge_locked(kernels: &mut Kernels, processors: &mut Processors, on: CpuRef) {
-    if !kernels[on.kernel].outbox().has_locked() {
+    if !kernels[on.kernel].outbox_mut().has_locked() {
         return;
     }
-    let locked = kernels[on.kernel].outbox().take_locked();
+    let locked = kernels[on.kernel].outbox_mut().take_locked();
     if on.is_host() {
         for &queue in &locked {
             let move_ns = processors.hardware.line_transfer_ns(queue, on.cpu);
             processors.lock_queue(kernels, on.cpu, queue, move_ns);
         }
     }
-    kernels[on.kernel].outbox().reuse_locked(locked);
+    kernels[on.kernel].outbox_mut().reuse_locked(locked);
 }

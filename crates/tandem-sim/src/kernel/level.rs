@@ -132,7 +132,7 @@ impl Kernel {
     }
 
     #[inline]
-    pub fn outbox(&mut self) -> &mut Outbox {
+    pub fn outbox_mut(&mut self) -> &mut Outbox {
         &mut self.outbox
     }
 
@@ -173,7 +173,7 @@ impl Kernel {
     }
 
     /// The vCPU of this guest's kernel that was the last target of a directed yield.
-    pub fn last_boosted(&mut self) -> &mut CpuId {
+    pub fn last_boosted_mut(&mut self) -> &mut CpuId {
         &mut self.last_boosted
     }
 

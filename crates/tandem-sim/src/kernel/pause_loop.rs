@@ -155,7 +155,7 @@ impl<O: Observer> System<O> {
         }
         self.pause_loops.account(&mut self.kernels, pcpu, now_ns);
         self.pause_loops.metrics.yields += 1;
-        *self.kernels[search.spinner.kernel].last_boosted() = target.candidate;
+        *self.kernels[search.spinner.kernel].last_boosted_mut() = target.candidate;
         // It stays in its search, as others see it, until it gets a pCPU again.
         self.pause_loops.set(&mut self.processors, pcpu, None);
         self.deliver_kicks(host, now_ns);
@@ -172,7 +172,7 @@ impl Search {
         Self {
             settings,
             spinner,
-            next: CpuId((guest.last_boosted().0 + 1) % vcpus),
+            next: CpuId((guest.last_boosted_mut().0 + 1) % vcpus),
             to_go: vcpus,
             tries_left: DirectedYield::TRIES,
             step: Step::Scan,

@@ -87,19 +87,19 @@ impl<O: Observer> System<O> {
     /// Sends the kicks that the policy asked for, from the CPU `by`: at once to itself, by an interrupt to
     /// others.
     pub fn deliver_kicks(&mut self, by: CpuRef, now_ns: u64) {
-        if self.kernels[by.kernel].outbox().is_quiet() {
+        if self.kernels[by.kernel].outbox_mut().is_quiet() {
             return;
         }
-        let kicked = self.kernels[by.kernel].outbox().take_kicked();
+        let kicked = self.kernels[by.kernel].outbox_mut().take_kicked();
         for &cpu in &kicked {
             match by.is_host() {
                 true => self.kicks.send(&mut self.kernels, &mut self.processors, cpu, by.cpu, now_ns),
                 false => self.kick_vcpu(CpuRef { kernel: by.kernel, cpu }, by, now_ns),
             }
         }
-        self.kernels[by.kernel].outbox().reuse_kicked(kicked);
+        self.kernels[by.kernel].outbox_mut().reuse_kicked(kicked);
         self.has_failed |= self.kernels[by.kernel].failure().is_some();
-        let alarms = self.kernels[by.kernel].outbox().take_alarms();
+        let alarms = self.kernels[by.kernel].outbox_mut().take_alarms();
         for &Alarm { cpu, at_ns, token } in &alarms {
             let on = CpuRef { kernel: by.kernel, cpu };
             self.arm(on, at_ns, TimerTarget::Policy(token));
@@ -107,7 +107,7 @@ impl<O: Observer> System<O> {
                 self.processors.refresh(&self.kernels, pcpu);
             }
         }
-        self.kernels[by.kernel].outbox().reuse_alarms(alarms);
+        self.kernels[by.kernel].outbox_mut().reuse_alarms(alarms);
     }
 
     /// A timer of a kernel's policy has expired on the CPU.

@@ -90,7 +90,7 @@ impl Scheduler {
         let queues = self.kernel.run_queues_mut();
         if queues.cpu(cpu).idles() {
             queues.cpu_mut(cpu).has_next = true;
-            queues.pending().reschedule(cpu);
+            queues.pending_mut().reschedule(cpu);
         }
     }
 
@@ -235,7 +235,7 @@ impl Scheduler {
     /// cannot (`reenq_local()`).
     pub fn reenqueue(&mut self) {
         for _ in 0..REENQUEUE_ROUNDS_MAX {
-            let asked = self.kernel.run_queues_mut().pending().take_reenqueues();
+            let asked = self.kernel.run_queues_mut().pending_mut().take_reenqueues();
             if asked.is_empty() {
                 return;
             }
@@ -250,7 +250,7 @@ impl Scheduler {
                 }
             }
         }
-        self.kernel.run_queues_mut().pending().take_reenqueues();
+        self.kernel.run_queues_mut().pending_mut().take_reenqueues();
         self.fail(format!("SCX_ENQ_REENQ on SCX_DSQ_LOCAL repeated {REENQUEUE_ROUNDS_MAX} times"));
     }
 }

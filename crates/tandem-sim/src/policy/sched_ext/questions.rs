@@ -145,7 +145,7 @@ impl Policy for SchedExt {
             let other = scheduler.cpu_of(target);
             if yields && other != cpu.index() {
                 // As `yield_to()` does for every class; the task there goes on while it has slice left.
-                scheduler.kernel.run_queues_mut().pending().reschedule(other);
+                scheduler.kernel.run_queues_mut().pending_mut().reschedule(other);
             }
             yields
         });
@@ -193,7 +193,7 @@ impl Policy for SchedExt {
             if waits {
                 scheduler.make_runnable(task, to, 0);
             } else if runs && to != at {
-                scheduler.kernel.run_queues_mut().pending().reschedule(at);
+                scheduler.kernel.run_queues_mut().pending_mut().reschedule(at);
             }
         });
     }
@@ -233,7 +233,7 @@ impl Policy for SchedExt {
             scheduler.call(scheduler.kernel.callbacks().tick, Purpose::Other, &[address]);
             let (queues, state) = scheduler.queues();
             if queues.tasks().slice_ns(state, task) == 0 {
-                queues.pending().reschedule(at);
+                queues.pending_mut().reschedule(at);
             }
             scheduler.costs.end(Decision::Tick, scheduler.kernel.run_queues().queues().visited());
         });
@@ -352,7 +352,7 @@ fn choose(scheduler: &mut Scheduler, cpu: usize, previous: Option<TaskId>) -> Op
         queues.set_current(state, cpu, None);
         // The CPU sees tasks at once that came into the local queue while it was deciding.
         if !queues.queues()[cpu].is_empty() {
-            queues.pending().reschedule(cpu);
+            queues.pending_mut().reschedule(cpu);
         }
     }
     next

@@ -100,7 +100,7 @@ impl Scheduler {
         let queued = || survivors.iter().filter(|survivor| survivor.was_queued);
         for &Survivor { task, cpu, .. } in queued().filter(|survivor| survivor.ran) {
             self.go_on_running(task, cpu);
-            self.kernel.run_queues_mut().pending().reschedule(cpu);
+            self.kernel.run_queues_mut().pending_mut().reschedule(cpu);
         }
         for &Survivor { task, cpu, .. } in queued().filter(|survivor| !survivor.ran) {
             let (kernel, state) = self.parts();

@@ -122,7 +122,7 @@ impl Scheduler {
     #[inline]
     pub fn end(&mut self, ctx: &mut Context<'_>) -> usize {
         let is_quiet =
-            self.kernel.run_queues_mut().pending().is_empty() && !self.kernel.timers().has_alarms();
+            self.kernel.run_queues_mut().pending_mut().is_empty() && !self.kernel.timers().has_alarms();
         if is_quiet && self.failure.is_none() {
             return 0;
         }
@@ -133,8 +133,8 @@ impl Scheduler {
         self.reenqueue();
         let (queues, state) = self.queues();
         queues.send_kicks(state);
-        let kicks = queues.pending().move_reschedules(ctx.kicked);
-        let complaint = queues.pending().take_complaint();
+        let kicks = queues.pending_mut().move_reschedules(ctx.kicked);
+        let complaint = queues.pending_mut().take_complaint();
         let cpu = CpuId::from(self.kernel.cpu());
         let alarms = Timers::take_alarms(self.kernel.timers_mut());
         ctx.alarms.extend(alarms.map(|(at_ns, token)| Alarm { cpu, at_ns, token }));

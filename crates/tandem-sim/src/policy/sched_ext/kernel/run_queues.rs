@@ -89,7 +89,7 @@ impl RunQueues {
         &self.queues
     }
 
-    pub fn pending(&mut self) -> &mut Pending {
+    pub fn pending_mut(&mut self) -> &mut Pending {
         &mut self.pending
     }
 
