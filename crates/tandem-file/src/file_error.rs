@@ -35,7 +35,8 @@ impl FileError {
     /// An error that the TOML reader found in `text`.
     pub fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
         // The TOML reader's message may have several lines; an error is one sentence.
-        let message = without_rust(&error.message().trim().replace('\n', ", "));
+        let message = error.message().trim().replace('\n', ", ");
+        let message = in_words_of_toml(&message, error.span().and_then(|span| text.get(span)));
         match error.span() {
             Some(span) => Self::at(file, text, span, message),
             None => Self::whole(file, message),
@@ -43,28 +44,45 @@ impl FileError {
     }
 }
 
-/// The message with the words of TOML in the place of Rust's, by which the reader of TOML names what it
-/// expected.
-fn without_rust(message: &str) -> String {
-    let Some((before, expected)) = message.split_once("expected ") else {
+/// The message with the words of TOML in the place of Rust's, by which serde and the reader of TOML name types; `value`
+/// is the part of the file that it is about.
+fn in_words_of_toml(message: &str, value: Option<&str>) -> String {
+    if message == "invalid type: unit variant, expected newtype variant" {
+        return "the word needs a value; write { WORD = VALUE }".into();
+    }
+    let is_about_type = ["invalid type: ", "invalid length ", "invalid value: "];
+    // The value is quoted before the type that was expected.
+    let Some((before, expected)) = message.rsplit_once(", expected ") else {
+        return match message {
+            "wanted string or table" => "expected a word or a table".into(),
+            _ => message.into(),
+        };
+    };
+    if !is_about_type.iter().any(|beginning| message.starts_with(beginning)) {
         return message.into();
+    }
+    let is_struct = expected.starts_with("struct ");
+    let is_date = value.is_some_and(|value| value.starts_with(|first: char| first.is_ascii_digit()));
+    let before = match before {
+        "invalid type: map" if is_date => "invalid type: date",
+        "invalid type: map" => "invalid type: table",
+        "invalid type: sequence" => "invalid type: array",
+        _ if is_struct && before.starts_with("invalid length ") => "invalid type: array",
+        _ => before,
     };
-    let before = before
-        .replace("invalid type: sequence", "invalid type: array")
-        .replace("invalid type: map", "invalid type: table");
-    let names_struct =
-        expected.strip_prefix("struct ").is_some_and(|name| name.starts_with(char::is_uppercase));
-    let before = match names_struct && before.starts_with("invalid length") {
-        true => "invalid type: array, ".into(),
-        false => before,
-    };
+    let before = before.replacen("invalid type: floating point ", "invalid type: float ", 1);
     let expected = match expected {
-        _ if names_struct => "a table",
+        _ if is_struct => "a table",
         "a sequence" => "an array",
         "a map" => "a table",
+        "a string" | "string" => "a string",
+        "path string" => "a path",
+        "f32" | "f64" => "a number",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
         other => other,
     };
-    format!("{before}expected {expected}")
+    format!("{before}, expected {expected}")
 }
 
 impl fmt::Display for FileError {
@@ -121,6 +139,7 @@ mod tests {
     #[test]
     fn types_have_the_names_of_toml() {
         #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
         #[expect(dead_code)]
         struct Inner {
             a: u8,
@@ -131,8 +150,22 @@ mod tests {
             ("x = 3", "f:1: invalid type: integer `3`, expected a table"),
             ("x = [1]", "f:1: invalid type: array, expected a table"),
             ("x = { a = 1, b = {} }", "f:1: invalid type: table, expected an array"),
-            ("x = { a = [], b = [] }", "f:1: invalid type: array, expected u8"),
-            ("x = { c = 1 }", "f:1: missing field `a`"),
+            ("x = { a = 1, b = 2020-01-01 }", "f:1: invalid type: date, expected an array"),
+            ("x = { a = [], b = [] }", "f:1: invalid type: array, expected a whole number, 0 or more"),
+            ("x = { a = 1.5, b = [] }", "f:1: invalid type: float `1.5`, expected a whole number, 0 or more"),
+            (
+                "x = \"a, expected struct X\"",
+                "f:1: invalid type: string \"a, expected struct X\", expected a table",
+            ),
+            (
+                "x = \"invalid type: map\"",
+                "f:1: invalid type: string \"invalid type: map\", expected a table",
+            ),
+            ("x = { c = 1 }", "f:1: unknown field `c`, expected `a` or `b`"),
+            (
+                "x = { \"expected struct F\" = 1 }",
+                "f:1: unknown field `expected struct F`, expected `a` or `b`",
+            ),
         ] {
             let error = toml::from_str::<Outer>(text).unwrap_err();
             assert_eq!(FileError::from_toml("f", text, &error).to_string(), says);

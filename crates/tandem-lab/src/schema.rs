@@ -12,9 +12,9 @@ pub fn scenario() -> Schema {
     with_parameters(schema_for!(ScenarioFile))
 }
 
-/// The schema of experiment files.
+/// The schema of experiment files. They have no parameters; their `set` gives values to those of scenarios.
 pub fn experiment() -> Schema {
-    with_parameters(schema_for!(ExperimentFile))
+    schema_for!(ExperimentFile)
 }
 
 /// The schema of machine files.
@@ -33,43 +33,52 @@ fn with_parameters(mut schema: Schema) -> Schema {
     schema
 }
 
+/// The form of a parameter's name.
+const PARAMETER: &str = r"^\$.+$";
+
 fn allow_parameters(schema: &mut Map<String, Value>) {
     let parameter = json!({
         "type": "string",
         "description": "\"$name\" for the value of a parameter.",
-        "pattern": r"^\$.+$",
+        "pattern": PARAMETER,
     });
+    let is_parameter = |form: &Value| form.get("pattern").is_some_and(|pattern| pattern == PARAMETER);
     if let Some(Value::Array(forms)) = schema.get_mut("anyOf") {
-        if forms.iter().any(is_value) && !forms.contains(&parameter) {
+        let has_values = forms.iter().any(is_value);
+        if !forms.iter().any(is_parameter) && has_values {
             forms.push(parameter);
         }
-        forms
-            .iter_mut()
-            .filter(|form| !is_value(form))
-            .filter_map(Value::as_object_mut)
-            .for_each(allow_parameters);
-    } else if is_value(&Value::Object(schema.clone())) {
+        for form in forms.iter_mut().filter(|form| !is_value(form)).filter_map(Value::as_object_mut) {
+            allow_parameters(form);
+        }
+        return;
+    }
+    for (key, value) in &mut *schema {
+        match (key.as_str(), value) {
+            ("properties" | "$defs", Value::Object(schemas)) => {
+                schemas.values_mut().filter_map(Value::as_object_mut).for_each(allow_parameters);
+            }
+            // A word among them allows the name of a parameter beside all of them, not in its own place: exactly
+            // one may fit.
+            ("oneOf", Value::Array(forms)) => {
+                for form in forms.iter_mut().filter(|form| !is_value(form)).filter_map(Value::as_object_mut) {
+                    allow_parameters(form);
+                }
+            }
+            ("items" | "additionalProperties", Value::Object(schema)) => allow_parameters(schema),
+            _ => {}
+        }
+    }
+    if is_value(&Value::Object(schema.clone())) {
         let value = Value::Object(std::mem::take(schema));
         if let Some(description) = value.get("description") {
             schema.insert("description".into(), description.clone());
         }
         schema.insert("anyOf".into(), json!([value, parameter]));
     }
-    for (key, value) in schema {
-        match (key.as_str(), value) {
-            ("properties" | "$defs", Value::Object(schemas)) => {
-                schemas.values_mut().filter_map(Value::as_object_mut).for_each(allow_parameters);
-            }
-            ("oneOf" | "allOf", Value::Array(schemas)) => {
-                schemas.iter_mut().filter_map(Value::as_object_mut).for_each(allow_parameters);
-            }
-            ("items" | "additionalProperties", Value::Object(schema)) => allow_parameters(schema),
-            _ => {}
-        }
-    }
 }
 
-/// Whether a schema is that of a number, a quantity or a word, or one of several words.
+/// Whether a schema is that of a number, a quantity or a word, or has words among its forms.
 fn is_value(schema: &Value) -> bool {
     let is_number = match schema.get("type") {
         Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "integer" || kind == "number"),
@@ -78,5 +87,5 @@ fn is_value(schema: &Value) -> bool {
     let words = schema.get("oneOf").and_then(Value::as_array);
     is_number
         || ["enum", "const", "pattern"].iter().any(|key| schema.get(key).is_some())
-        || words.is_some_and(|words| words.iter().all(is_value))
+        || words.is_some_and(|words| words.iter().any(is_value))
 }

@@ -492,6 +492,10 @@ fn a_parameter_may_stand_for_any_value_where_there_are_parameters() {
     let word = &scenario["$defs"]["LinuxHostTable"]["properties"]["version"]["anyOf"];
     let forms: Vec<_> = word.as_array().unwrap().iter().map(|form| form["pattern"].as_str()).collect();
     assert_eq!(forms, [None, None, Some(r"^\$.+$")], "words, nothing, or one parameter: {word}");
+    let operations = &scenario["$defs"]["OpForm"]["anyOf"];
+    assert!(operations[0]["oneOf"].is_array() && operations[1]["pattern"] == r"^\$.+$", "{operations}");
+    let experiment = duration(tandem_lab::schema::experiment());
+    assert_eq!(experiment["type"], "string", "an experiment has no parameters: {experiment}");
     let values = &scenario["$defs"]["Key"];
     assert!(!values.to_string().contains("pattern"), "{values}");
 }

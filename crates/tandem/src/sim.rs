@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let parameters = args.settings.iter().cloned().collect();
     let policy = policy(args)?;
     let scenario = source.build(&parameters, &policy).map_err(BadInput::new)?;
-    if policy.guest.is_some() && scenario.workloads.iter().all(|workload| workload.guest().is_none()) {
+    if policy.guest.is_some() && !source.has_guests() {
         let message = "`--policy guest=` has no effect: no VM of the scenario has a guest kernel; remove it";
         return Err(BadInput::new(message).into());
     }

@@ -165,9 +165,12 @@ impl<'a> Compiler<'a> {
         {
             None => Ok(()),
             Some((name, span)) => {
-                let others = quoted_list(those.keys().map(String::as_str));
+                let only = match those.is_empty() {
+                    true => String::new(),
+                    false => format!(", only {}", quoted_list(those.keys().map(String::as_str))),
+                };
                 let these = if self.is_vm { "nothing in this VM" } else { "none of these processes" };
-                let message = format!("{these} {lack} `{name}`, only {others}");
+                let message = format!("{these} {lack} `{name}`{only}");
                 Err(self.source.error(span.clone(), message))
             }
         };

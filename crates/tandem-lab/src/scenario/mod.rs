@@ -120,6 +120,11 @@ impl ScenarioSource {
         Ok(Self { source, parameters, file, machine: Arc::new(machine), profiles })
     }
 
+    /// Whether a VM of the file has a guest kernel.
+    pub fn has_guests(&self) -> bool {
+        self.file.vms.iter().any(|vm| vm.guest.is_some())
+    }
+
     /// The parameters and the values that they have if nothing else is said.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters

@@ -278,7 +278,7 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
             "{ unlock = \"dir\" }",
             ":27: nothing in this VM unlocks `inode`, only `dir`",
         ),
-        ("{ lock = \"inode\" },", "", ":29: nothing in this VM locks `inode`, only none"),
+        ("{ lock = \"inode\" },", "", ":29: nothing in this VM locks `inode`"),
         ("{ signal = \"back\" }", "{ signal = \"front\" }", ":26: nothing in this VM signals channel `back`"),
         (
             "ops = [{ compute = \"1us\" }]\n[programs.unused]",

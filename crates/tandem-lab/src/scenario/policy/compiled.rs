@@ -22,7 +22,7 @@ pub type TandemSettings = Settings;
 
 /// The value of a setting of a scheduler from a file: a read-only variable, or each element of one.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected true, false, a whole number or an array of whole numbers")]
 pub enum SettingValue {
     /// Yes or no.
     Switch(bool),
