@@ -39,7 +39,7 @@ const FORKS: [(&str, &str, f64); 4] = [
 fn machine(cpus: usize) -> String {
     let list: Vec<String> = (0..cpus).map(|cpu| format!("\"{cpu}\"")).collect();
     format!(
-        "length = \"5s\"\nwarmup = \"500ms\"\n[policy]\nhost = \"tandem\"\n[machine]\nname = \"small\"\n\
+        "length = \"5s\"\nwarmup = \"500ms\"\n[policy]\nhost = \"tandem\"\nguest = \"tandem\"\n[machine]\nname = \"small\"\n\
          [[machine.node]]\nnumber = 0\nmemory = \"64GiB\"\nbandwidth = \"40GB/s\"\n\
          [[machine.llc]]\nnumber = 0\nsize = \"16MiB\"\n\
          [[machine.cores]]\npackage = 0\nnode = 0\nllc = 0\ncpus = [{}]\n\
@@ -53,7 +53,7 @@ fn simulate(scenario: &str) -> Value {
     let file = dir.path().join("scenario.toml");
     fs::write(&file, scenario).unwrap();
     let output = Command::new(cargo_bin!("tandem"))
-        .args(["sim", "--stat", "--format", "json", "--policy", "guest=tandem"])
+        .args(["sim", "--stat", "--format", "json"])
         .arg(&file)
         .output()
         .unwrap();

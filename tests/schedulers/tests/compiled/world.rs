@@ -392,7 +392,7 @@ fn nonsense_is_refused() {
         ("[[event]]\nat = \"1ms\"\nreload = true\noffline = \"1\"", "one [[event]] for each"),
         ("[[event]]\nat = \"1ms\"\noffline = \"0-15\"", "no CPU would be left"),
         ("[[event]]\nat = \"1ms\"\nonline = \"1\"", "online already"),
-        ("[[event]]\nat = \"1ms\"\nevery = \"5ms\"\noffline = \"1\"", "cannot go or come"),
+        ("[[event]]\nat = \"1ms\"\nevery = \"5ms\"\noffline = \"1\"", "not allowed with `offline`"),
         ("[[event]]\nat = \"1ms\"\nset_nice = { group = \"nobody\", nice = 1 }", "no group `nobody`"),
         ("[[event]]\nat = \"1ms\"\nset_nice = { group = \"free\", nice = 20 }", "-20 to 19"),
         ("[[event]]\nat = \"1ms\"\nset_weight = { cgroup = \"a\", weight = 5 }", "no cgroup `a`"),
