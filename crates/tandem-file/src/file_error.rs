@@ -50,7 +50,6 @@ fn in_words_of_toml(message: &str, value: Option<&str>) -> String {
     if message == "invalid type: unit variant, expected newtype variant" {
         return "the word needs a value; write { WORD = VALUE }".into();
     }
-    let is_about_type = ["invalid type: ", "invalid length ", "invalid value: "];
     // The value is quoted before the type that was expected.
     let Some((before, expected)) = message.rsplit_once(", expected ") else {
         return match message {
@@ -58,7 +57,8 @@ fn in_words_of_toml(message: &str, value: Option<&str>) -> String {
             _ => message.into(),
         };
     };
-    if !is_about_type.iter().any(|beginning| message.starts_with(beginning)) {
+    let about_types = ["invalid type: ", "invalid length ", "invalid value: "];
+    if !about_types.iter().any(|beginning| message.starts_with(beginning)) {
         return message.into();
     }
     let is_struct = expected.starts_with("struct ");
@@ -75,7 +75,7 @@ fn in_words_of_toml(message: &str, value: Option<&str>) -> String {
         _ if is_struct => "a table",
         "a sequence" => "an array",
         "a map" => "a table",
-        "a string" | "string" => "a string",
+        "string" => "a string",
         "path string" => "a path",
         "f32" | "f64" => "a number",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",

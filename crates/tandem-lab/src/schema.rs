@@ -5,7 +5,7 @@ use crate::experiment::file::ExperimentFile;
 use crate::machine_file::MachineFile;
 use crate::scenario::file::ScenarioFile;
 use schemars::{Schema, schema_for};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The schema of scenario files.
 pub fn scenario() -> Schema {
@@ -23,20 +23,19 @@ pub fn machine() -> Schema {
 }
 
 /// Allows the name of a parameter in the place of any number, quantity or word.
-fn with_parameters(mut schema: Schema) -> Schema {
+fn with_parameters(schema: Schema) -> Schema {
+    let mut whole = schema.to_value();
     // The values of parameters have no parameters themselves.
-    let values = schema.get_mut("$defs").and_then(|definitions| definitions.get_mut("Key")).map(Value::take);
-    schema.as_object_mut().into_iter().for_each(allow_parameters);
-    if let Some(values) = values {
-        schema.get_mut("$defs").expect("it has definitions")["Key"] = values;
-    }
-    schema
+    let values = whole["$defs"]["Key"].take();
+    allow_parameters(&mut whole);
+    whole["$defs"]["Key"] = values;
+    whole.try_into().expect("the schema of a file is an object")
 }
 
 /// The form of a parameter's name.
 const PARAMETER: &str = r"^\$.+$";
 
-fn allow_parameters(schema: &mut Map<String, Value>) {
+fn allow_parameters(schema: &mut Value) {
     let parameter = json!({
         "type": "string",
         "description": "\"$name\" for the value of a parameter.",
@@ -44,37 +43,32 @@ fn allow_parameters(schema: &mut Map<String, Value>) {
     });
     let is_parameter = |form: &Value| form.get("pattern").is_some_and(|pattern| pattern == PARAMETER);
     if let Some(Value::Array(forms)) = schema.get_mut("anyOf") {
-        let has_values = forms.iter().any(is_value);
-        if !forms.iter().any(is_parameter) && has_values {
+        if forms.iter().any(is_value) && !forms.iter().any(is_parameter) {
             forms.push(parameter);
         }
-        for form in forms.iter_mut().filter(|form| !is_value(form)).filter_map(Value::as_object_mut) {
-            allow_parameters(form);
-        }
+        forms.iter_mut().filter(|form| !is_value(form)).for_each(allow_parameters);
         return;
     }
-    for (key, value) in &mut *schema {
+    for (key, value) in schema.as_object_mut().into_iter().flatten() {
         match (key.as_str(), value) {
             ("properties" | "$defs", Value::Object(schemas)) => {
-                schemas.values_mut().filter_map(Value::as_object_mut).for_each(allow_parameters);
+                schemas.values_mut().for_each(allow_parameters);
             }
             // A word among them allows the name of a parameter beside all of them, not in its own place: exactly
             // one may fit.
             ("oneOf", Value::Array(forms)) => {
-                for form in forms.iter_mut().filter(|form| !is_value(form)).filter_map(Value::as_object_mut) {
-                    allow_parameters(form);
-                }
+                forms.iter_mut().filter(|form| !is_value(form)).for_each(allow_parameters);
             }
-            ("items" | "additionalProperties", Value::Object(schema)) => allow_parameters(schema),
+            ("items" | "additionalProperties", schema) => allow_parameters(schema),
             _ => {}
         }
     }
-    if is_value(&Value::Object(schema.clone())) {
-        let value = Value::Object(std::mem::take(schema));
-        if let Some(description) = value.get("description") {
-            schema.insert("description".into(), description.clone());
+    if is_value(schema) {
+        let description = schema.get("description").cloned();
+        *schema = json!({ "anyOf": [schema.take(), parameter] });
+        if let Some(description) = description {
+            schema["description"] = description;
         }
-        schema.insert("anyOf".into(), json!([value, parameter]));
     }
 }
 

@@ -88,7 +88,7 @@ impl TrackedVm {
         let vcpu_times = Arc::new(VcpuTimes::start(&vm, &threads));
         let cgroup = limits.cgroup.as_ref().map(|cgroup| cgroup.path.as_path());
         let rule = rules.iter().find(|rule| fits(rule, &vm, cgroup)).cloned();
-        let mut resident = Self {
+        let mut tracked = Self {
             id,
             memory: Memory { resident_bytes: None, by_node: None },
             threads,
@@ -107,8 +107,8 @@ impl TrackedVm {
             memory_due: now,
             vm,
         };
-        resident.read_memory(1, now);
-        resident
+        tracked.read_memory(1, now);
+        tracked
     }
 
     /// Nodes that the settings give it and the machine does not have, by their numbers.

@@ -73,7 +73,7 @@ pub(super) fn build<'a>(
     })
 }
 
-/// What the guest is told that its CPUs are.
+/// The topology that the guest sees.
 fn reported_topology(
     table: &GuestTable,
     vcpus: usize,

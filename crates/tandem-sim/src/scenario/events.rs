@@ -114,7 +114,7 @@ impl Scenario {
             }
             HostAction::Offline(cpus) | HostAction::Online(cpus) if event.every_ns.is_some() => {
                 exist(cpus)?;
-                Err("CPUs cannot go or come `every` so often; write each time down".into())
+                Err("CPUs going offline or online cannot repeat; write one event for each time".into())
             }
             HostAction::Offline(cpus) => {
                 exist(cpus)?;

@@ -30,7 +30,7 @@
 //! if that CPU has nothing to run (`ttwu_queue_cond()`).
 //!
 //! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a
-//! contended lock changes no decision. A CPU that is told to reschedule decides at once: code in kernel mode
+//! contended lock changes no decision. A CPU that has to reschedule decides at once: code in kernel mode
 //! can be preempted (`CONFIG_PREEMPT`).
 
 mod balance;
