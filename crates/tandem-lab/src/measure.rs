@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tandem_sim::metrics::{GuestMetrics, PauseLoopMetrics, RunMetrics, TaskMetrics, VmMetrics};
+use tandem_sim::times::Times;
 
 /// A measure of a run. Those of VMs are over all VMs of the metric's group, or all VMs.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -10,7 +11,7 @@ use tandem_sim::metrics::{GuestMetrics, PauseLoopMetrics, RunMetrics, TaskMetric
 pub enum Measure {
     /// Rate of a counter of the VMs, all VMs together, per second.
     Rate(String),
-    /// Rate of a counter of the VMs in the average VM, per second.
+    /// Rate of a counter of the VMs in the average VM, per second of its life.
     RatePerVm(String),
     /// Rate of a counter by the CPU time of the tasks of a program in guests: per second that one of them
     /// runs, summed over them, as a benchmark reports that measures by its own CPU time.
@@ -33,13 +34,13 @@ pub enum Measure {
     TaskMigrationsPer(String),
     /// Times that tasks of guest kernels left their vCPU for each one added to a counter, all VMs together.
     TaskSwitchesPer(String),
-    /// Response times, us. Percentiles are those of the VMs, averaged by their numbers of responses.
+    /// Response times of all VMs together, us.
     Response(ResponseStatistic),
     /// Time until the scenario's `stop_at_count` was reached, s.
     TimeToCount,
     /// Scheduling decisions per second and pCPU.
     SchedulesPerPcpu,
-    /// Switches to another vCPU per second and pCPU.
+    /// Context switches: times that a vCPU left its pCPU, per second and pCPU.
     ContextSwitchesPerPcpu,
     /// How long a vCPU runs from being put on a pCPU to leaving it, us.
     MeanRunTime,
@@ -60,11 +61,11 @@ pub enum Measure {
     CoherenceShare,
     /// Share of the VMs' run time that is close to their memory, percent.
     LocalShare,
-    /// Share of the VMs' time in which their vCPUs run, percent.
+    /// Share of the lives of the VMs' vCPUs in which they run, percent.
     RunShare,
-    /// Share of the VMs' time in which their vCPUs wait for a pCPU, percent.
+    /// Share of the lives of the VMs' vCPUs in which they wait for a pCPU, percent.
     WaitShare,
-    /// Share of the VMs' time in which their vCPUs sleep, percent.
+    /// Share of the lives of the VMs' vCPUs in which they sleep, percent.
     SleepShare,
     /// Times that a vCPU lost its pCPU while it could have gone on, per second and pCPU.
     PreemptionsPerPcpu,
@@ -191,8 +192,9 @@ impl Measure {
         match self {
             Self::Rate(counter) => ratio(count(counter)?, seconds),
             Self::RatePerVm(counter) => {
-                let counting = vms.iter().filter(|vm| vm.counts.contains_key(counter)).count();
-                ratio(count(counter)?, seconds * counting as f64)
+                let counting = vms.iter().filter(|vm| vm.counts.contains_key(counter));
+                let lived_ns: u64 = counting.map(|vm| vm.lived_ns).sum();
+                ratio(count(counter)?, lived_ns as f64 / 1e9)
             }
             Self::Fairness(counter) => {
                 let rates = rates(&vms, counter);
@@ -217,24 +219,18 @@ impl Measure {
             Self::TaskMigrationsPer(counter) => ratio(migrations()?, count(counter)?),
             Self::TaskSwitchesPer(counter) => ratio(switches()?, count(counter)?),
             Self::Response(statistic) => {
-                let responses: u64 = vms.iter().map(|vm| vm.response.count).sum();
-                let total_ns: f64 = vms
-                    .iter()
-                    .map(|vm| {
-                        let value_ns = match statistic {
-                            ResponseStatistic::Mean => vm.response.mean_ns,
-                            ResponseStatistic::P50 => vm.response.p50_ns as f64,
-                            ResponseStatistic::P95 => vm.response.p95_ns as f64,
-                            ResponseStatistic::P99 => vm.response.p99_ns as f64,
-                        };
-                        value_ns * vm.response.count as f64
-                    })
-                    .sum();
-                ratio(total_ns / US, responses as f64)
+                let times = Times::sum(vms.iter().map(|vm| &vm.response));
+                let value_ns = match statistic {
+                    ResponseStatistic::Mean => times.mean_ns(),
+                    ResponseStatistic::P50 => times.quantile_ns(0.50) as f64,
+                    ResponseStatistic::P95 => times.quantile_ns(0.95) as f64,
+                    ResponseStatistic::P99 => times.quantile_ns(0.99) as f64,
+                };
+                (times.count() > 0).then_some(value_ns / US)
             }
             Self::TimeToCount => Some(seconds),
             Self::SchedulesPerPcpu => ratio(host.schedules as f64, seconds * pcpus),
-            Self::ContextSwitchesPerPcpu => ratio(host.context_switches as f64, seconds * pcpus),
+            Self::ContextSwitchesPerPcpu => ratio(sum(TaskMetrics::switches), seconds * pcpus),
             Self::MeanRunTime => ratio(sum(|vcpu| vcpu.run_ns) / US, sum(|vcpu| vcpu.dispatches)),
             Self::BusyShare => share(host.busy_ns),
             Self::IdleShare => share(host.idle_ns),
@@ -249,7 +245,7 @@ impl Measure {
             Self::RunShare => time_share(|vcpu| vcpu.run_ns),
             Self::WaitShare => time_share(|vcpu| vcpu.wait_ns),
             Self::SleepShare => time_share(|vcpu| vcpu.sleep_ns),
-            Self::PreemptionsPerPcpu => ratio(host.preemptions as f64, seconds * pcpus),
+            Self::PreemptionsPerPcpu => ratio(sum(|vcpu| vcpu.preemptions), seconds * pcpus),
             Self::PauseExitsPerPcpu => ratio(host.pause_loop.exits as f64, seconds * pcpus),
             Self::DirectedYields => ratio(host.pause_loop.yields as f64, seconds),
             Self::FailedYields => ratio(host.pause_loop.failed_running as f64, seconds),
@@ -295,20 +291,23 @@ mod tests {
     use super::*;
     use tandem_machine::homes::{Fact, Reason};
     use tandem_machine::ids::VmId;
-    use tandem_sim::metrics::{GuestCpuMetrics, HomeMove, HostMetrics, LatencySummary, ProgramMetrics};
+    use tandem_sim::metrics::{GuestCpuMetrics, HomeMove, HostMetrics, ProgramMetrics};
 
-    fn vm(group: &str, done: u64, responses: u64, p99_ns: u64) -> VmMetrics {
+    fn vm(group: &str, done: u64, responses_ns: &[u64]) -> VmMetrics {
         VmMetrics {
             name: format!("{group}-0"),
             group: group.into(),
             counts: [("done".to_owned(), done)].into(),
-            response: LatencySummary { count: responses, p99_ns, ..LatencySummary::default() },
+            lived_ns: 2_000_000_000,
+            response: responses_ns.iter().copied().collect(),
             vcpus: vec![TaskMetrics {
                 run_ns: 600_000_000,
                 wait_ns: 300_000_000,
                 sleep_ns: 1_100_000_000,
                 local_run_ns: 150_000_000,
                 dispatches: 300,
+                preemptions: 120,
+                voluntary_switches: 180,
                 ..TaskMetrics::default()
             }],
             ..VmMetrics::default()
@@ -335,7 +334,7 @@ mod tests {
 
     #[test]
     fn fairness_is_about_rates_while_vms_are_there() {
-        let lived = |done: u64, lived_ns: u64| VmMetrics { lived_ns, ..vm("a", done, 0, 0) };
+        let lived = |done: u64, lived_ns: u64| VmMetrics { lived_ns, ..vm("a", done, &[]) };
         let reason = Reason { nodes: vec![1], facts: vec![Fact::Device] };
         let home_move = HomeMove { at_ns: 5, vm: VmId(0), reason };
         let run = |vms: Vec<VmMetrics>| RunMetrics {
@@ -383,7 +382,7 @@ mod tests {
             events: 0,
             trace_hash: 0,
             host: HostMetrics::default(),
-            vms: vec![VmMetrics { guest: Some(guest), ..vm("a", 10, 0, 0) }],
+            vms: vec![VmMetrics { guest: Some(guest), ..vm("a", 10, &[]) }],
         };
         let counter = || "done".to_owned();
         for (measure, expected) in [
@@ -420,9 +419,9 @@ mod tests {
                 ..HostMetrics::default()
             },
             vms: vec![
-                vm("a", 100, 1, 2_000),
-                vm("a", 300, 3, 6_000),
-                VmMetrics { guest: Some(guest()), coherence_ns: 64_000_000, ..vm("b", 1_000, 0, 0) },
+                vm("a", 100, &[2_000]),
+                vm("a", 300, &[6_000, 4_000, 1_000]),
+                VmMetrics { guest: Some(guest()), coherence_ns: 64_000_000, ..vm("b", 1_000, &[]) },
             ],
         };
         let rate = Measure::Rate("done".into());
@@ -431,10 +430,15 @@ mod tests {
             (&rate, None, Some(700.0)),
             (&Measure::RatePerVm("done".into()), Some("a"), Some(100.0)),
             (&Measure::Rate("other".into()), None, None),
-            (&Measure::Response(ResponseStatistic::P99), Some("a"), Some(5.0)),
+            (&Measure::Response(ResponseStatistic::P50), Some("a"), Some(2.0)),
+            (&Measure::Response(ResponseStatistic::P99), Some("a"), Some(6.0)),
+            (&Measure::Response(ResponseStatistic::Mean), Some("a"), Some(3.25)),
             (&Measure::Response(ResponseStatistic::P99), Some("b"), None),
             (&Measure::TimeToCount, None, Some(2.0)),
             (&Measure::SchedulesPerPcpu, None, Some(100.0)),
+            (&Measure::ContextSwitchesPerPcpu, None, Some(112.5)),
+            (&Measure::ContextSwitchesPerPcpu, Some("a"), Some(75.0)),
+            (&Measure::PreemptionsPerPcpu, None, Some(45.0)),
             (&Measure::MeanRunTime, Some("b"), Some(2_000.0)),
             (&Measure::BusyShare, None, Some(75.0)),
             (&Measure::OverheadShare, None, Some(5.0)),

@@ -1,13 +1,14 @@
 //! The summary of one run, as a table and as JSON.
 
 use crate::latency::{LatencyColumns, LatencyFigures};
-use crate::measure::{Measure, ResponseStatistic};
+use crate::measure::Measure;
 use crate::stat::{NumaStat, RunStat};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use tandem_sim::metrics::{HomeMove, RunMetrics};
 use tandem_sim::scenario::Scenario;
+use tandem_sim::times::Times;
 
 /// Widest line of a summary.
 const COLUMNS: usize = 100;
@@ -63,9 +64,9 @@ pub struct HostSummary {
     pub coherence_pct: Option<f64>,
     /// Scheduling decisions per second and pCPU.
     pub schedules_per_s_per_pcpu: Option<f64>,
-    /// Switches to another vCPU per second and pCPU.
+    /// Context switches: times that a vCPU left its pCPU, per second and pCPU.
     pub context_switches_per_s_per_pcpu: Option<f64>,
-    /// Switches away from a vCPU that could have gone on, per second and pCPU.
+    /// Those of these in which the vCPU could have gone on, per second and pCPU.
     pub preemptions_per_s_per_pcpu: Option<f64>,
     /// How long a vCPU runs from being put on a pCPU to leaving it, us.
     pub mean_run_us: Option<f64>,
@@ -115,13 +116,13 @@ pub struct GroupSummary {
     pub vms: usize,
     /// The vCPUs of all of them.
     pub vcpus: usize,
-    /// Share of the vCPUs' time in which they ran.
+    /// Share of the vCPUs' lives in the measured time in which they ran.
     pub run_pct: Option<f64>,
-    /// Share of the vCPUs' time in which they waited for a pCPU.
+    /// Share of these in which they waited for a pCPU.
     pub wait_pct: Option<f64>,
     /// The longest uninterrupted wait of a vCPU for a pCPU, ms.
     pub longest_wait_ms: f64,
-    /// Share of the vCPUs' time in which they slept.
+    /// Share of these in which they slept.
     pub sleep_pct: Option<f64>,
     /// Share of their run time close to their memory.
     pub local_pct: Option<f64>,
@@ -133,8 +134,7 @@ pub struct GroupSummary {
     pub migrations_across_nodes_per_s: Option<f64>,
     /// Rate of each counter, all VMs together, per second.
     pub counts_per_s: BTreeMap<String, f64>,
-    /// Response times, if there were responses. Percentiles are those of the VMs, averaged by their numbers
-    /// of responses.
+    /// Response times of all VMs together, if there were responses.
     pub response: Option<LatencyFigures>,
 }
 
@@ -187,8 +187,7 @@ impl GroupSummary {
         let vms: Vec<_> = run.vms.iter().filter(|vm| vm.group == group).collect();
         let counters = vms.iter().flat_map(|vm| vm.counts.keys());
         let rate = |counter: &String| Some((counter.clone(), value(Measure::Rate(counter.clone()))?));
-        let response = |statistic| value(Measure::Response(statistic)).unwrap_or(0.0);
-        let responses = vms.iter().map(|vm| vm.response.count).sum();
+        let response = Times::sum(vms.iter().map(|vm| &vm.response));
         Self {
             group: group.into(),
             vms: vms.len(),
@@ -208,14 +207,7 @@ impl GroupSummary {
             migrations_in_node_per_s: value(Measure::MigrationsInNode),
             migrations_across_nodes_per_s: value(Measure::MigrationsAcrossNodes),
             counts_per_s: counters.filter_map(rate).collect(),
-            response: (responses > 0).then(|| LatencyFigures {
-                count: responses,
-                mean_us: response(ResponseStatistic::Mean),
-                p50_us: response(ResponseStatistic::P50),
-                p95_us: response(ResponseStatistic::P95),
-                p99_us: response(ResponseStatistic::P99),
-                max_us: vms.iter().map(|vm| vm.response.max_ns).max().unwrap_or(0) as f64 / 1e3,
-            }),
+            response: (response.count() > 0).then(|| LatencyFigures::from(&response)),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! scenario   all of the above put together, checked before it runs
 //! trace      scheduling events, for observers
 //! metrics    what a run measured
+//! times      distributions of times among that
 //! ```
 //!
 //! This crate knows no file format, no terminal, and no published number. Time is in integer nanoseconds; the
@@ -23,6 +24,7 @@ pub mod metrics;
 pub mod policy;
 pub mod program;
 pub mod scenario;
+pub mod times;
 pub mod trace;
 
 pub use engine::{RunError, run, run_observed};

@@ -1,5 +1,6 @@
 //! The measurements of a run.
 
+use crate::times::Times;
 use std::collections::BTreeMap;
 use tandem_machine::homes::Reason;
 use tandem_machine::ids::VmId;
@@ -44,10 +45,6 @@ pub struct HostMetrics {
     pub home_moves: Vec<HomeMove>,
     /// Scheduling decisions.
     pub schedules: u64,
-    /// Decisions that put another task on the pCPU.
-    pub context_switches: u64,
-    /// Those of these that took the pCPU from a task that could have gone on.
-    pub preemptions: u64,
     /// Counters of the policy by name, as it declares them.
     pub policy: BTreeMap<&'static str, u64>,
     /// The cost of a compiled scheduler's decisions.
@@ -156,12 +153,12 @@ pub struct VmMetrics {
     /// Time in which its tasks fetched the cache lines of messages and channels from other cores, ns, begun
     /// in the measured time; part of its kernel's time, or of the host's.
     pub coherence_ns: u64,
-    /// Response times, ns.
-    pub response: LatencySummary,
+    /// Response times of the requests that were answered in the measured time, each from its arrival.
+    pub response: Times,
     /// Each vCPU.
     pub vcpus: Vec<TaskMetrics>,
-    /// From the wake-ups of its vCPUs to the moments they ran.
-    pub vcpu_wakeup: LatencySummary,
+    /// From each wake-up of its vCPUs in the measured time to the moment the vCPU ran, or to the end.
+    pub vcpu_wakeup: Times,
     /// Its kernel, if it has one.
     pub guest: Option<GuestMetrics>,
 }
@@ -228,8 +225,8 @@ pub struct ProgramMetrics {
     pub tasks: u64,
     /// Their sums.
     pub total: TaskMetrics,
-    /// From wake-ups to the moments they ran.
-    pub wakeup: LatencySummary,
+    /// From each wake-up in the measured time to the moment the task ran, or to the end.
+    pub wakeup: Times,
 }
 
 /// Measurements of a task.
@@ -237,7 +234,8 @@ pub struct ProgramMetrics {
 pub struct TaskMetrics {
     /// Time on a CPU, ns.
     pub run_ns: u64,
-    /// Time runnable without a CPU, ns.
+    /// Time runnable without a CPU, ns. Run, wait, sleep and stolen time add up to its life in the measured
+    /// time, which begins when it starts and ends when it does.
     pub wait_ns: u64,
     /// The longest uninterrupted time for which it was runnable without a CPU, ns.
     pub longest_wait_ns: u64,
@@ -249,11 +247,12 @@ pub struct TaskMetrics {
     pub local_run_ns: u64,
     /// Times that it was put on a CPU.
     pub dispatches: u64,
-    /// Times that it lost the CPU while it could have gone on: involuntary switches.
+    /// Times that it lost the CPU while it could have gone on, be it to move at its exec: involuntary
+    /// switches.
     pub preemptions: u64,
     /// Times that it blocked, yielded or ended: voluntary switches.
     pub voluntary_switches: u64,
-    /// Wake-ups.
+    /// Wake-ups; its start is none.
     pub wakeups: u64,
     /// Moves to another CPU with the same last-level cache.
     pub migrations_in_llc: u64,
@@ -272,7 +271,7 @@ impl TaskMetrics {
         })
     }
 
-    /// Times that it left the CPU, voluntarily or not.
+    /// Context switches: times that it left the CPU, voluntarily or not.
     pub fn switches(&self) -> u64 {
         self.voluntary_switches + self.preemptions
     }
@@ -298,21 +297,4 @@ impl TaskMetrics {
         self.migrations_in_node += other.migrations_in_node;
         self.migrations_across_nodes += other.migrations_across_nodes;
     }
-}
-
-/// Summary of a distribution of times, ns; percentiles to 1% of the value.
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub struct LatencySummary {
-    /// Number of values.
-    pub count: u64,
-    /// Mean, ns.
-    pub mean_ns: f64,
-    /// Median, ns.
-    pub p50_ns: u64,
-    /// 95th percentile, ns.
-    pub p95_ns: u64,
-    /// 99th percentile, ns.
-    pub p99_ns: u64,
-    /// Largest, ns.
-    pub max_ns: u64,
 }

@@ -98,7 +98,7 @@ fn the_rate_limit_is_the_shortest_run_before_a_preemption() {
         let vms = vec![vm("sleeper", &machine, 1, sleeper), vm("hog", &machine, 1, hog())];
         let policy = CreditSettings { ratelimit_ns, ..CreditSettings::default() };
         let metrics = run(&textbook(machine, policy, SECOND, vms), 1).unwrap();
-        (metrics.host.preemptions, metrics.host.policy["ratelimited"])
+        (metrics.vms[1].vcpus[0].preemptions, metrics.host.policy["ratelimited"])
     };
     let (free, none) = rounds(0);
     let (limited, held) = rounds(5 * MS);

@@ -75,14 +75,16 @@ enum Note {
     Pcpu,
     End,
     Task,
+    By,
 }
 
 impl Note {
-    const ALL: [(Self, &str); 4] = [
+    const ALL: [(Self, &str); 5] = [
         (Self::CameFromCpu, "came_from_cpu"),
         (Self::Pcpu, "pcpu"),
         (Self::End, "end"),
         (Self::Task, "task"),
+        (Self::By, "by"),
     ];
 
     /// The number of its name, from 1.
@@ -266,7 +268,7 @@ impl<W: Write> Packets<W> {
                 self.event.number(TYPE, TYPE_SLICE_END).number(TRACK_UUID, uuid(track));
                 self.note(Note::End, |value| value.text(field::debug_annotation::STRING_VALUE, why));
             }
-            Mark::Wake { track, task, flow } => {
+            Mark::Wake { track, task, by, flow } => {
                 self.event
                     .number(TYPE, TYPE_INSTANT)
                     .number(TRACK_UUID, uuid(track))
@@ -274,6 +276,8 @@ impl<W: Write> Packets<W> {
                     .fixed64(FLOW_IDS, flow.0);
                 let task = names.text(task);
                 self.note(Note::Task, |value| value.text(field::debug_annotation::STRING_VALUE, task));
+                let by = by.map_or("an interrupt", |by| names.text(by));
+                self.note(Note::By, |value| value.text(field::debug_annotation::STRING_VALUE, by));
             }
         }
         self.packet

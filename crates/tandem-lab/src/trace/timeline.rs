@@ -35,8 +35,8 @@ pub(super) enum Mark {
     },
     /// The slice of the track ends.
     End { track: Track, why: &'static str },
-    /// A task is woken by what runs on this track.
-    Wake { track: Track, task: NameId, flow: Flow },
+    /// A task is woken on this track, by that task or, if there is none, an interrupt.
+    Wake { track: Track, task: NameId, by: Option<NameId>, flow: Flow },
 }
 
 /// The unique number of a wake-up that an arrow shows.
@@ -140,7 +140,9 @@ impl Timeline {
         self.flows += 1;
         let flow = Flow(self.flows);
         self.task(event.kernel, event.task).flow = Some(flow);
-        Mark::Wake { track: self.track(event.kernel, cpu), task: names.of(event.kernel, event.task), flow }
+        let name = |task| names.of(event.kernel, task);
+        let by = event.by.and_then(|(_, waker)| waker).map(name);
+        Mark::Wake { track: self.track(event.kernel, cpu), task: name(event.task), by, flow }
     }
 
     fn start(&mut self, event: Event, names: &Names, mut emit: impl FnMut(Mark)) {

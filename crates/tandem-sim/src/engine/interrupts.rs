@@ -6,7 +6,7 @@
 use super::agenda::{Agenda, Item};
 use super::source::SourceState;
 use super::vm::VmState;
-use crate::kernel::{CpuRef, System, TimerTarget};
+use crate::kernel::{CpuRef, System, TimerTarget, Waker};
 use crate::program::channel::{Request, Token};
 use crate::scenario::Scenario;
 use crate::trace::Observer;
@@ -87,14 +87,14 @@ impl Interrupts {
             system.arm(vcpu, arrived_ns, TimerTarget::Source(source));
             match system.kernels[vcpu].pcpu {
                 Some(pcpu) => system.processors.refresh(&system.kernels, pcpu),
-                None => system.wake_vcpu(vcpu, now_ns, Some(on.cpu)),
+                None => system.wake_vcpu(vcpu, now_ns, Some(on.cpu), Waker::Interrupt),
             }
             return;
         }
         let token = Token::Request(Request { arrived_ns, source });
         if let Some(task) = vms[vm.index()].channels[channel].put(token) {
             system.kernels[kernel][task].run.receive(token);
-            system.wake(task, now_ns, on, false);
+            system.wake(task, now_ns, on, Waker::Interrupt);
         }
     }
 

@@ -8,7 +8,7 @@ use super::starts::{PROCESS_START_SPACING_NS, START_SPACING_NS};
 use super::timetable::Timetable;
 use super::vm::VmState;
 use crate::cost::CostModels;
-use crate::kernel::{CpuRef, HOST, System, TaskKind, TaskRef, TaskState};
+use crate::kernel::{CpuRef, HOST, System, TaskKind, TaskRef, TaskState, Waker};
 use crate::scenario::{HomeChoice, Scenario, Vm, Workload};
 use crate::trace::Observer;
 use tandem_machine::ids::{TaskId, VmId};
@@ -161,7 +161,7 @@ fn kill<O: Observer>(system: &mut System<O>, task: TaskId, now_ns: u64) {
         TaskState::Runnable | TaskState::Blocked => {
             state.run.cut_short();
             system.processors.settle(&mut system.kernels, on.cpu, now_ns);
-            system.wake(task, now_ns, on, false);
+            system.wake(task, now_ns, on, Waker::Interrupt);
             system.processors.refresh(&system.kernels, on.cpu);
         }
         TaskState::Running => {

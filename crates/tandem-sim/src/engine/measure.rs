@@ -1,15 +1,21 @@
 //! Measurements of a run: where they start, and the results at the end.
+//!
+//! What a task does counts from its start to its end, within the measured time. A wake-up counts if it comes
+//! in the measured time; one whose task still waits at the end counts with its delay so far. A response
+//! counts if it is given in the measured time.
+//!
+//! **Limits.** A kernel decides first, and then takes the time of its code. A vCPU that blocks, and that
+//! another wakes before its kernel's code on the way to the block has ended, is for that long on two pCPUs.
 
 use super::vm::VmState;
 use crate::kernel::{Kernel, System, TaskState};
 use crate::metrics::{
-    GuestCpuMetrics, GuestMetrics, HomeMove, HostMetrics, LatencySummary, PauseLoopMetrics, ProgramMetrics,
-    RunMetrics, TaskMetrics, VmMetrics,
+    GuestCpuMetrics, GuestMetrics, HomeMove, HostMetrics, PauseLoopMetrics, ProgramMetrics, RunMetrics,
+    TaskMetrics, VmMetrics,
 };
 use crate::policy::Policy;
 use crate::scenario::{Guest, Scenario};
 use crate::trace::Observer;
-use hdrhistogram::Histogram;
 
 /// The warm-up is over: forgets what was measured.
 pub(super) fn start<O: Observer>(system: &mut System<O>, vms: &mut [VmState], now_ns: u64) {
@@ -34,6 +40,7 @@ pub(super) fn results<O: Observer>(
 ) -> RunMetrics {
     system.settle_all(now_ns);
     system.processors.account_ahead(&mut system.kernels, now_ns, |account_ns, ns| *account_ns -= ns);
+    system.kernels.iter_mut().for_each(|kernel| kernel.count_delays(now_ns));
     let length_ns = now_ns - measured_since_ns;
     let host = system.kernels.host();
     let metrics = HostMetrics {
@@ -45,17 +52,18 @@ pub(super) fn results<O: Observer>(
     let vms =
         scenario.workloads.iter().zip(vms).zip(host.usage().wakeups()).map(|((spec, state), wakeups)| {
             let (guest, measured) = (spec.guest(), state.measured());
+            let lived_ns = state.life.within_ns(measured_since_ns, now_ns);
             VmMetrics {
                 name: spec.name.clone(),
                 group: spec.group.clone(),
-                lived_ns: state.life.within_ns(measured_since_ns, now_ns),
+                lived_ns,
                 counts: spec.counters.iter().cloned().zip(measured.counts.iter().copied()).collect(),
                 coherence_ns: measured.coherence_ns,
-                response: measured.responses.as_deref().map(summary).unwrap_or_default(),
+                response: measured.responses.clone(),
                 vcpus: host.tasks().all()[state.tasks()].iter().map(|task| task.measured(now_ns)).collect(),
-                vcpu_wakeup: wakeups.map(summary).unwrap_or_default(),
+                vcpu_wakeup: wakeups.clone(),
                 guest: guest
-                    .map(|guest| guest_metrics(guest, &system.kernels[state.kernel], length_ns, now_ns)),
+                    .map(|guest| guest_metrics(guest, &system.kernels[state.kernel], lived_ns, now_ns)),
             }
         });
     let vms = vms.collect();
@@ -77,13 +85,11 @@ fn host_metrics(host: &Kernel) -> HostMetrics {
         metrics.idle_ns += cpu.used.idle_ns;
         metrics.away_ns += cpu.used.away_ns;
         metrics.schedules += cpu.used.schedules;
-        metrics.context_switches += cpu.used.context_switches;
-        metrics.preemptions += cpu.used.preemptions;
     }
     metrics
 }
 
-fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) -> GuestMetrics {
+fn guest_metrics(guest: &Guest, kernel: &Kernel, lived_ns: u64, now_ns: u64) -> GuestMetrics {
     let cpus = kernel.cpus().iter().map(|cpu| {
         let used = &cpu.used;
         let taken_ns = used.busy_ns + used.overhead_ns + used.searched_ns + used.stolen_ns;
@@ -91,7 +97,7 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) ->
             busy_ns: used.busy_ns,
             kernel_ns: used.overhead_ns,
             pause_exit_ns: used.searched_ns,
-            idle_ns: length_ns.saturating_sub(taken_ns),
+            idle_ns: lived_ns.saturating_sub(taken_ns),
             stolen_ns: used.stolen_ns,
         }
     });
@@ -103,27 +109,11 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, length_ns: u64, now_ns: u64) ->
     let used = guest.programs.iter().zip(kernel.usage().programs()).zip(kernel.usage().wakeups()).zip(totals);
     let programs =
         used.filter(|(((_, program), _), _)| program.tasks > 0).map(|(((spec, program), wakeup), total)| {
-            ProgramMetrics {
-                name: spec.name.clone(),
-                tasks: program.tasks,
-                total,
-                wakeup: wakeup.map(summary).unwrap_or_default(),
-            }
+            ProgramMetrics { name: spec.name.clone(), tasks: program.tasks, total, wakeup: wakeup.clone() }
         });
     GuestMetrics {
         cpus: cpus.collect(),
         programs: programs.collect(),
         policy: kernel.policy().counters().into_iter().collect(),
-    }
-}
-
-fn summary(times: &Histogram<u64>) -> LatencySummary {
-    LatencySummary {
-        count: times.len(),
-        mean_ns: times.mean(),
-        p50_ns: times.value_at_quantile(0.50),
-        p95_ns: times.value_at_quantile(0.95),
-        p99_ns: times.value_at_quantile(0.99),
-        max_ns: times.max(),
     }
 }

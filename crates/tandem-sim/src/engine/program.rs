@@ -6,7 +6,7 @@ use super::phase::Phase;
 use super::vm::VmState;
 use super::{RunError, TASKS_MAX, stuck};
 use crate::cost::Coherence;
-use crate::kernel::{CpuRef, Leaving, System, Task, TaskRef, TimerTarget};
+use crate::kernel::{CpuRef, Leaving, System, Task, TaskRef, TimerTarget, Waker};
 use crate::policy::Policy;
 use crate::program::Amount;
 use crate::program::channel::{Message, Token};
@@ -215,7 +215,7 @@ impl<O: Observer> Execution<'_, O> {
     fn wake_senders(&mut self, channel: usize) {
         for _ in 0..self.vm.channels[channel].senders_to_wake() {
             if let Some(sender) = self.vm.channels[channel].next_sender() {
-                self.system.wake(sender, self.now_ns, self.on, true);
+                self.system.wake(sender, self.now_ns, self.on, Waker::Task { sync: true });
             }
         }
     }
@@ -269,7 +269,7 @@ impl<O: Observer> Execution<'_, O> {
         let at = self.channel(channel);
         if let Some(woken) = self.vm.channels[at].put(token) {
             self.system.kernels[self.on.kernel][woken].run.receive(token);
-            self.system.wake(woken, self.now_ns, self.on, sync);
+            self.system.wake(woken, self.now_ns, self.on, Waker::Task { sync });
         }
     }
 
@@ -283,7 +283,7 @@ impl<O: Observer> Execution<'_, O> {
         }
         let birth = kernel.tasks().birth(id);
         let code = self.vm.programs[program as usize].clone();
-        let child = kernel[id].fork(birth, program, code, self.seed, self.now_ns);
+        let child = kernel[id].fork(birth, program, code, self.seed);
         let facts = kernel.tasks().facts()[id.index()].clone();
         let child = kernel.add(child, facts);
         name_task(self.scenario, self.system, TaskRef { task: child, ..self.task }, self.now_ns);
@@ -345,7 +345,7 @@ impl<O: Observer> Execution<'_, O> {
             if let Some(left) = left {
                 state.footprint.inherit(&left);
             }
-            self.system.wake(parent.task, self.now_ns, self.on, !by_signal);
+            self.system.wake(parent.task, self.now_ns, self.on, Waker::Task { sync: !by_signal });
         }
     }
 }

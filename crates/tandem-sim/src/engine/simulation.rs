@@ -14,7 +14,7 @@ use super::vm::VmState;
 use super::{RunError, life, measure, stuck, tlb, watchdog};
 use crate::kernel::{
     CpuRef, Due, HOST, Hardware, MemoryState, NumaBalancing, ProcessorDue, Processors, SharedState, System,
-    TaskRef, TimerTarget, VmMemory,
+    TaskRef, TimerTarget, VmMemory, Waker,
 };
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
@@ -241,13 +241,14 @@ impl<'a, O: Observer> Simulation<'a, O> {
             self.system.processors.charge_interrupt(&mut self.system.kernels, on, now_ns);
         }
         match target {
-            TimerTarget::Task(task) => self.system.wake(task, now_ns, on, false),
+            TimerTarget::Task(task) => self.system.wake(task, now_ns, on, Waker::Interrupt),
             TimerTarget::Source(source) => {
                 self.interrupts.handle(source, &mut self.system, &mut self.vms, on, at_ns, now_ns);
             }
             TimerTarget::Policy(token) => self.system.policy_alarm(on, token, now_ns),
             TimerTarget::Flush(sender) => tlb::answer_flush(&mut self.system, on, sender, now_ns),
         }
+        self.system.timer_handled(on, now_ns);
     }
 
     fn begin_next_phase(&mut self, now_ns: u64) {

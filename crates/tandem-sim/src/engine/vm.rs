@@ -2,11 +2,11 @@
 
 use super::life::Life;
 use super::spin_lock::SpinLock;
-use crate::kernel::{HOST, record};
+use crate::kernel::HOST;
 use crate::program::channel::Channel;
 use crate::program::code::Instruction;
 use crate::scenario::Workload;
-use hdrhistogram::Histogram;
+use crate::times::Times;
 use std::ops::Range;
 use std::sync::Arc;
 use tandem_machine::ids::TaskId;
@@ -37,8 +37,8 @@ pub(super) struct Measured {
     pub counts: Vec<u64>,
     /// Time in which its tasks fetched the lines of messages and channels, ns.
     pub coherence_ns: u64,
-    /// Made when the first one comes; few VMs have any.
-    pub responses: Option<Box<Histogram<u64>>>,
+    /// Of requests that were answered in the measured time.
+    pub responses: Times,
     reached_count: bool,
 }
 
@@ -82,7 +82,7 @@ impl VmState {
     pub fn start_measuring(&mut self) {
         self.measured.counts.fill(0);
         self.measured.coherence_ns = 0;
-        self.measured.responses = None;
+        self.measured.responses = Times::default();
     }
 
     /// Adds to a counter, up to the largest number that there is.
@@ -100,7 +100,7 @@ impl VmState {
 
     /// Records a response time, ns.
     pub fn record_response(&mut self, elapsed_ns: u64) {
-        record(&mut self.measured.responses, elapsed_ns);
+        self.measured.responses.record(elapsed_ns);
     }
 
     /// Adds to the time in which its tasks fetched lines, ns.

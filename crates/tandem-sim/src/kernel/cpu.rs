@@ -99,8 +99,6 @@ pub(crate) struct CpuUse {
     /// Out of its guest after a pause-loop exit, while it has a pCPU, ns.
     pub searched_ns: u64,
     pub schedules: u64,
-    pub context_switches: u64,
-    pub preemptions: u64,
 }
 
 /// What the host knows of a vCPU that spins.

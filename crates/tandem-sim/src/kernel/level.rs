@@ -221,6 +221,15 @@ impl Kernel {
         self.policy.reset_counters();
     }
 
+    /// Counts what tasks that have woken up and not run have been delayed by so far.
+    pub fn count_delays(&mut self, now_ns: u64) {
+        for task in self.tasks.all() {
+            if let Some(delayed_ns) = task.delayed_ns(now_ns) {
+                self.usage.woke(task.group, delayed_ns);
+            }
+        }
+    }
+
     /// Adds a task of a guest that is yet to start.
     pub fn add(&mut self, task: Task, facts: TaskFacts) -> TaskId {
         self.usage.begins(task.group);

@@ -50,10 +50,9 @@ pub(crate) use level::{Kernel, KernelParts};
 pub(crate) use memory_state::{MemoryState, VmMemory};
 pub(crate) use numa_balancing::NumaBalancing;
 pub(crate) use processors::Processors;
-pub(crate) use schedule::Leaving;
+pub(crate) use schedule::{Leaving, Waker};
 pub(crate) use shared_state::SharedState;
 pub(crate) use task::{Task, TaskKind, TaskState, TimerTarget};
-pub(crate) use usage::record;
 
 use crate::trace::{Event, EventKind, Observer, TraceHash};
 use kicks::Kicks;

@@ -27,12 +27,22 @@ pub(crate) enum Leaving {
     Move(CpuId),
 }
 
+/// What wakes a task, on some CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waker {
+    /// The task that runs there; `sync` says that it is about to block.
+    Task { sync: bool },
+    /// An interrupt, of a timer or a device. As in Linux, the policy takes what it interrupts for the waker.
+    Interrupt,
+}
+
 impl<O: Observer> System<O> {
     /// Gives a new task to a kernel's policy, runnable.
     pub fn start(&mut self, kernel: usize, task: TaskId, now_ns: u64) {
         let cpu = self.kernels[kernel].ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, Reason::Start));
         self.kernels[kernel][task].last_cpu = cpu;
-        self.make_runnable(kernel, task, cpu, Reason::Start, now_ns);
+        self.kernels[kernel][task].start(now_ns);
+        self.make_runnable(kernel, task, cpu, Reason::Start, None, now_ns);
         self.deliver_kicks(CpuRef { kernel, cpu }, now_ns);
     }
 
@@ -43,21 +53,25 @@ impl<O: Observer> System<O> {
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, child, reason));
         // It comes from its parent's CPU: another one counts as a migration, as in Linux.
         kernel[child].last_cpu = on.cpu;
+        kernel[child].start(now_ns);
         charge_queues(&mut self.kernels, &mut self.processors, on);
-        self.make_runnable(on.kernel, child, cpu, reason, now_ns);
+        self.make_runnable(on.kernel, child, cpu, reason, Some((on.cpu, Some(parent))), now_ns);
         self.deliver_kicks(on, now_ns);
     }
 
-    /// Wakes a blocked task. `by` is the CPU on which that happens, whose time must be settled. `sync` says
-    /// that the task there is about to block.
-    pub fn wake(&mut self, task: TaskId, now_ns: u64, by: CpuRef, sync: bool) {
+    /// Wakes a blocked task. `by` is the CPU on which that happens, whose time must be settled.
+    pub fn wake(&mut self, task: TaskId, now_ns: u64, by: CpuRef, waker: Waker) {
         let kernel = &mut self.kernels[by.kernel];
         if kernel[task].state() != TaskState::Blocked {
             return;
         }
         self.events += 1;
-        kernel[task].metrics.wakeups += 1;
-        let reason = Reason::Wake { waker: kernel[by.cpu].current, cpu: by.cpu, sync };
+        let current = kernel[by.cpu].current;
+        let (sync, waker) = match waker {
+            Waker::Task { sync } => (sync, current),
+            Waker::Interrupt => (false, None),
+        };
+        let reason = Reason::Wake { waker: current, cpu: by.cpu, sync };
         let cpu = kernel.ask(now_ns, |policy, ctx| policy.select_cpu(ctx, task, reason));
         charge_queues(&mut self.kernels, &mut self.processors, by);
         let kernel = &self.kernels[by.kernel];
@@ -65,21 +79,25 @@ impl<O: Observer> System<O> {
             let hold_ns = kernel.work_under_lock_ns();
             self.processors.lock_queue(&mut self.kernels, by.cpu, cpu, hold_ns);
         }
-        self.make_runnable(by.kernel, task, cpu, reason, now_ns);
+        self.kernels[by.kernel][task].wake(now_ns);
+        self.make_runnable(by.kernel, task, cpu, reason, Some((by.cpu, waker)), now_ns);
         self.deliver_kicks(by, now_ns);
     }
 
-    fn make_runnable(&mut self, kernel: usize, task: TaskId, cpu: CpuId, reason: Reason, now_ns: u64) {
-        let state = &mut self.kernels[kernel][task];
-        state.wake(now_ns);
+    /// Puts a task, which has started or woken up, in a queue. `by` is for the observer.
+    fn make_runnable(
+        &mut self,
+        kernel: usize,
+        task: TaskId,
+        cpu: CpuId,
+        reason: Reason,
+        by: Option<(CpuId, Option<TaskId>)>,
+        now_ns: u64,
+    ) {
+        let state = &self.kernels[kernel][task];
         if let Some(guest) = state.guest() {
             self.kernels[guest].deprived_since_ns = now_ns;
         }
-        let by = match reason {
-            Reason::Wake { waker, cpu, .. } => Some((cpu, waker)),
-            Reason::Fork { parent, cpu } => Some((cpu, Some(parent))),
-            Reason::Start | Reason::Exec { .. } => None,
-        };
         self.note(now_ns, EventKind::Wake, CpuRef { kernel, cpu }, task, by);
         self.kernels[kernel].ask(now_ns, |policy, ctx| policy.enqueue(ctx, task, cpu, reason));
     }
@@ -280,11 +298,9 @@ impl<O: Observer> System<O> {
         };
         state.stop_running(next_state, now_ns);
         let is_vcpu = state.guest().is_some();
-        if leaving == Leaving::Preempt {
-            state.metrics.preemptions += 1;
-            kernel[on.cpu].used.preemptions += 1;
-        } else {
-            state.metrics.voluntary_switches += 1;
+        match kind {
+            EventKind::Preempt => state.metrics.preemptions += 1,
+            _ => state.metrics.voluntary_switches += 1,
         }
         if is_vcpu {
             self.processors.leave_guest(&mut self.kernels, pcpu, next_state, now_ns);
@@ -305,7 +321,6 @@ impl<O: Observer> System<O> {
         if before.is_none() && next.is_none() {
             return;
         }
-        cpu.used.context_switches += 1;
         let Some(task) = next else {
             cpu.tick_ns = NEVER;
             if on.is_host() {

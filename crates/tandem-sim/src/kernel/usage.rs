@@ -2,22 +2,7 @@
 
 use super::task::{Task, TaskState};
 use crate::metrics::TaskMetrics;
-use hdrhistogram::Histogram;
-
-/// Digits of a time in a histogram that are kept: percentiles are good to 1%.
-const SIGNIFICANT_DIGITS: u8 = 2;
-
-/// An empty histogram of times.
-fn new_histogram() -> Box<Histogram<u64>> {
-    let mut histogram = Histogram::new(SIGNIFICANT_DIGITS).expect("between 0 and 5 digits");
-    histogram.auto(true);
-    Box::new(histogram)
-}
-
-/// Records a time in a histogram, which is made when the first one comes.
-pub(crate) fn record(histogram: &mut Option<Box<Histogram<u64>>>, time_ns: u64) {
-    histogram.get_or_insert_with(new_histogram).record(time_ns).expect("it resizes to any value");
-}
+use crate::times::Times;
 
 /// What is measured of a program's tasks in a guest, besides wake-ups.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +16,7 @@ pub(crate) struct ProgramUse {
 /// Measurements since the measuring started.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    wakeups: Vec<Option<Box<Histogram<u64>>>>,
+    wakeups: Vec<Times>,
     /// In a guest's kernel.
     programs: Vec<ProgramUse>,
 }
@@ -40,14 +25,15 @@ impl Usage {
     /// Of so many groups, which are programs or not, with these tasks.
     pub fn new(groups: usize, are_programs: bool, tasks: &[Task]) -> Self {
         let programs = if are_programs { groups } else { 0 };
-        let mut usage = Self { wakeups: vec![None; groups], programs: vec![ProgramUse::default(); programs] };
+        let mut usage =
+            Self { wakeups: vec![Times::default(); groups], programs: vec![ProgramUse::default(); programs] };
         usage.reset(tasks);
         usage
     }
 
     /// Begins to measure anew, with these tasks.
     pub fn reset(&mut self, tasks: &[Task]) {
-        self.wakeups.fill(None);
+        self.wakeups.fill(Times::default());
         self.programs.fill_with(ProgramUse::default);
         for task in tasks.iter().filter(|task| task.state() != TaskState::Exited) {
             if let Some(program) = self.programs.get_mut(task.group as usize) {
@@ -59,7 +45,7 @@ impl Usage {
     /// A task of a group ran so long after it had woken up, ns.
     #[inline]
     pub fn woke(&mut self, group: u32, after_ns: u64) {
-        record(&mut self.wakeups[group as usize], after_ns);
+        self.wakeups[group as usize].record(after_ns);
     }
 
     /// A task begins to run a program.
@@ -72,9 +58,9 @@ impl Usage {
         self.programs[program as usize].total.add(metrics);
     }
 
-    /// Times from wake-ups to runs, ns, by group; none where there were no wake-ups.
-    pub fn wakeups(&self) -> impl Iterator<Item = Option<&Histogram<u64>>> {
-        self.wakeups.iter().map(Option::as_deref)
+    /// Times from wake-ups to runs, by group.
+    pub fn wakeups(&self) -> &[Times] {
+        &self.wakeups
     }
 
     pub fn programs(&self) -> &[ProgramUse] {

@@ -10,7 +10,7 @@
 //!
 //! Limits: a guest's idle CPU blocks at once (no polling in the guest or in the host).
 
-use super::schedule::Leaving;
+use super::schedule::{Leaving, Waker};
 use super::{CpuRef, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
 use crate::trace::Observer;
@@ -37,7 +37,10 @@ impl<O: Observer> System<O> {
         state.kicked_from_afar |= is_remote;
         match state.pcpu {
             Some(pcpu) => self.processors.refresh(&self.kernels, pcpu),
-            None => self.wake_vcpu(cpu, now_ns, sender),
+            None => {
+                let waker = if sender.is_some() { Waker::Task { sync: false } } else { Waker::Interrupt };
+                self.wake_vcpu(cpu, now_ns, sender, waker);
+            }
         }
     }
 
@@ -55,13 +58,23 @@ impl<O: Observer> System<O> {
     }
 
     /// Wakes a vCPU if it is idle, from the pCPU `by`; if there is none, from the one where it ran last.
-    pub fn wake_vcpu(&mut self, cpu: CpuRef, now_ns: u64, by: Option<CpuId>) {
+    pub fn wake_vcpu(&mut self, cpu: CpuRef, now_ns: u64, by: Option<CpuId>, waker: Waker) {
         let vcpu = self.kernels.vcpu_task(cpu);
         let state = &self.kernels.host()[vcpu];
         if state.state() == TaskState::Blocked {
             let by = by.unwrap_or(state.last_cpu);
             self.processors.settle(&mut self.kernels, by, now_ns);
-            self.wake(vcpu, now_ns, CpuRef::host(by), false);
+            self.wake(vcpu, now_ns, CpuRef::host(by), waker);
+        }
+    }
+
+    /// A timer of the CPU was handled. If it has come as a guest's CPU ran out of work, which has kept the
+    /// vCPU from blocking, and has brought no work, the vCPU blocks now.
+    #[inline]
+    pub fn timer_handled(&mut self, cpu: CpuRef, now_ns: u64) {
+        let state = &self.kernels[cpu];
+        if let (false, None, Some(pcpu)) = (cpu.is_host(), state.current, state.pcpu) {
+            self.vcpu_idles(cpu, pcpu, now_ns);
         }
     }
 

@@ -76,19 +76,11 @@ impl Task {
 
     /// Its child, which runs that program. The child shares what its parent has in the caches: their memory
     /// is the same until one of them writes.
-    pub fn fork(
-        &mut self,
-        birth: Birth,
-        program: u32,
-        code: Arc<[Instruction]>,
-        seed: u64,
-        now_ns: u64,
-    ) -> Self {
+    pub fn fork(&mut self, birth: Birth, program: u32, code: Arc<[Instruction]>, seed: u64) -> Self {
         let lineage = self.lineage.fork(birth);
         let mut child = Self::new(self.vm, program as usize, code, seed, lineage.random_key());
         child.lineage = lineage;
         child.footprint = self.footprint.left_behind();
-        child.clocks = Clocks::born(now_ns);
         child
     }
 

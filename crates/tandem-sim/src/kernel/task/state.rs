@@ -23,27 +23,20 @@ pub(crate) enum TaskState {
 /// Since when a task does what it does, ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clocks {
-    /// When the measuring of the task began: it was born, became another program by exec, or the measuring
+    /// When the measuring of the task began: it started, became another program by exec, or the measuring
     /// started.
     measured_since_ns: u64,
-    /// When it was born, it blocked, or the measuring started, whichever is latest.
-    blocked_since_ns: u64,
+    /// When it blocked, or the measuring started, whichever is later; or when it ended.
+    away_since_ns: u64,
     /// When it last began to wait for a CPU.
     runnable_since_ns: u64,
-    /// When it woke up, until it runs; else [`NEVER`].
+    /// When it woke up in the measured time, until it runs; else [`NEVER`].
     woken_ns: u64,
 }
 
 impl Default for Clocks {
     fn default() -> Self {
-        Self { measured_since_ns: 0, blocked_since_ns: 0, runnable_since_ns: 0, woken_ns: NEVER }
-    }
-}
-
-impl Clocks {
-    /// Those of a task that is born at that time.
-    pub fn born(now_ns: u64) -> Self {
-        Self { measured_since_ns: now_ns, blocked_since_ns: now_ns, ..Self::default() }
+        Self { measured_since_ns: 0, away_since_ns: 0, runnable_since_ns: 0, woken_ns: NEVER }
     }
 }
 
@@ -53,12 +46,20 @@ impl Task {
         self.state
     }
 
-    /// It becomes runnable.
+    /// It starts: its life begins.
+    pub fn start(&mut self, now_ns: u64) {
+        self.state = TaskState::Runnable;
+        self.clocks.measured_since_ns = now_ns;
+        self.clocks.runnable_since_ns = now_ns;
+    }
+
+    /// It wakes up.
     #[inline]
     pub fn wake(&mut self, now_ns: u64) {
+        self.metrics.sleep_ns += self.sleeping_ns(now_ns);
+        self.metrics.wakeups += 1;
         self.state = TaskState::Runnable;
         self.clocks.runnable_since_ns = now_ns;
-        self.metrics.sleep_ns += now_ns.saturating_sub(self.clocks.blocked_since_ns);
         self.clocks.woken_ns = now_ns;
     }
 
@@ -79,7 +80,7 @@ impl Task {
     #[inline]
     pub fn stop_running(&mut self, state: TaskState, now_ns: u64) {
         self.state = state;
-        self.clocks.blocked_since_ns = now_ns;
+        self.clocks.away_since_ns = now_ns;
         self.clocks.runnable_since_ns = now_ns;
     }
 
@@ -91,31 +92,45 @@ impl Task {
 
     /// Its sleep counts from that time on.
     pub fn sleep_counts_from(&mut self, at_ns: u64) {
-        self.clocks.blocked_since_ns = at_ns;
+        self.clocks.away_since_ns = at_ns;
     }
 
-    /// Begins to measure anew.
+    /// Begins to measure anew. A delay that has begun before does not count.
     pub fn start_measuring(&mut self, now_ns: u64) {
         self.metrics = TaskMetrics::default();
         self.clocks.measured_since_ns = now_ns;
+        self.clocks.woken_ns = NEVER;
     }
 
     /// Accounts for its sleep up to now.
     pub fn settle_sleep(&mut self, now_ns: u64) {
-        self.metrics.sleep_ns += self.sleeping_ns(now_ns);
-        if self.is_away() {
-            self.clocks.blocked_since_ns = self.clocks.blocked_since_ns.max(now_ns);
+        if self.state == TaskState::Blocked {
+            self.metrics.sleep_ns += self.sleeping_ns(now_ns);
+            self.clocks.away_since_ns = self.clocks.away_since_ns.max(now_ns);
         }
-    }
-
-    /// Whether it neither runs nor wants to.
-    fn is_away(&self) -> bool {
-        matches!(self.state, TaskState::New | TaskState::Blocked | TaskState::Exited)
     }
 
     /// How long it has slept since its sleep was accounted for last, ns.
     fn sleeping_ns(&self, now_ns: u64) -> u64 {
-        if self.is_away() { now_ns.saturating_sub(self.clocks.blocked_since_ns) } else { 0 }
+        match self.state {
+            TaskState::Blocked => now_ns.saturating_sub(self.clocks.away_since_ns),
+            _ => 0,
+        }
+    }
+
+    /// How long it has lived, of the measured time, ns.
+    fn lived_ns(&self, now_ns: u64) -> u64 {
+        let until_ns = match self.state {
+            TaskState::New => return 0,
+            TaskState::Exited => self.clocks.away_since_ns,
+            _ => now_ns,
+        };
+        until_ns.saturating_sub(self.clocks.measured_since_ns)
+    }
+
+    /// How long ago it woke up, if that was in the measured time and it has not run since, ns.
+    pub fn delayed_ns(&self, now_ns: u64) -> Option<u64> {
+        (self.clocks.woken_ns != NEVER).then(|| now_ns.saturating_sub(self.clocks.woken_ns))
     }
 
     /// How long it has been runnable, counted from `from_ns` at the earliest, ns; 0 if it is not.
@@ -135,15 +150,15 @@ impl Task {
     /// How long it has run or waited for a CPU, of the measured time, ns.
     pub fn awake_ns(&self, now_ns: u64) -> u64 {
         let asleep_ns = self.metrics.sleep_ns + self.sleeping_ns(now_ns);
-        (now_ns - self.clocks.measured_since_ns).saturating_sub(asleep_ns)
+        self.lived_ns(now_ns).saturating_sub(asleep_ns)
     }
 
-    /// What it has come to. It waited in the time in which it neither ran nor slept nor was robbed of its
-    /// CPU.
+    /// What it has come to. It waited in that time of its life in which it neither ran nor slept nor was
+    /// robbed of its CPU.
     pub fn measured(&self, now_ns: u64) -> TaskMetrics {
         let mut metrics = self.metrics.clone();
-        let life_ns = now_ns - self.clocks.measured_since_ns;
-        metrics.wait_ns = life_ns.saturating_sub(metrics.run_ns + metrics.sleep_ns + metrics.stolen_ns);
+        let spent_ns = metrics.run_ns + metrics.sleep_ns + metrics.stolen_ns;
+        metrics.wait_ns = self.lived_ns(now_ns).saturating_sub(spent_ns);
         if self.state == TaskState::Runnable {
             metrics.longest_wait_ns = metrics.longest_wait_ns.max(self.waited_ns(now_ns));
         }
