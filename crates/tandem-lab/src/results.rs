@@ -69,7 +69,8 @@ pub struct Cell {
     pub published_effect_pct: Option<f64>,
     /// Simulated effect, from pairs of runs with equal seeds.
     pub simulated_effect_pct: Option<f64>,
-    /// Lower end of the effect's 95% confidence interval.
+    /// Lower end of the effect's 95% confidence interval; `None` where it is not known, or chance has no
+    /// part.
     pub ci_low_pct: Option<f64>,
     /// Upper end of the effect's 95% confidence interval.
     pub ci_high_pct: Option<f64>,
@@ -87,6 +88,14 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// Where the simulated effect may be: its 95% interval or, without one, the effect alone. `None` if it is
+    /// not known.
+    pub fn effect_range_pct(&self) -> Option<(f64, f64)> {
+        let effect = self.simulated_effect_pct.filter(|effect| effect.is_finite())?;
+        let interval = self.ci_low_pct.zip(self.ci_high_pct);
+        Some(interval.filter(|(low, high)| low.is_finite() && high.is_finite()).unwrap_or((effect, effect)))
+    }
+
     /// The simulated effect, with its sign reversed if less is better; 0 for the baseline. `None` if it is
     /// not known, or if neither way is better.
     pub fn gain_pct(&self) -> Option<f64> {
@@ -156,10 +165,23 @@ impl fmt::Display for Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// A constant was calibrated on it; baselines only.
+    /// A constant was calibrated on it.
     Calibrated,
     /// Nothing was calibrated on it.
     Predicted,
+    /// It sums up predictions that count by themselves.
+    Composite,
+}
+
+impl Role {
+    /// The role in a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Calibrated => "calibrated",
+            Self::Predicted => "predicted",
+            Self::Composite => "composite",
+        }
+    }
 }
 
 /// Which way a metric is better.
@@ -179,14 +201,45 @@ pub enum Better {
 pub struct Verdict {
     /// Predicted effects that have a published number.
     pub predicted: usize,
-    /// Of these, the ones beyond noise.
+    /// Of these, the ones whose published effect is beyond the noise of its publication.
     pub beyond_noise: usize,
-    /// Of these, the ones whose sign is right.
+    /// Of these, the ones whose sign is right, beyond chance.
     pub sign_right: usize,
+    /// Those of these whose simulated effect may have either sign by chance.
+    pub sign_open: usize,
     /// Median absolute error of predicted effects, in points.
     pub median_abs_error_pct: Option<f64>,
     /// Largest absolute error, in points.
     pub max_abs_error_pct: Option<f64>,
     /// The experiment's own targets: each a sentence with the numbers, and whether it was met.
-    pub targets: Vec<(String, bool)>,
+    pub targets: Vec<(String, Target)>,
+}
+
+impl Verdict {
+    /// How many of the targets are met.
+    pub fn targets_met(&self) -> usize {
+        self.targets.iter().filter(|(_, target)| *target == Target::Met).count()
+    }
+}
+
+/// Whether a target is met. Where effects have intervals, these decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// It is, wherever in their intervals the effects are.
+    Met,
+    /// It is not, wherever they are.
+    Missed,
+    /// Chance decides: more replications would tell.
+    Open,
+}
+
+impl Target {
+    /// Met if it is met at the worst that the effects may be, missed if it is not even at the best.
+    pub(crate) fn between(at_worst: bool, at_best: bool) -> Self {
+        match (at_worst, at_best) {
+            (true, _) => Self::Met,
+            (false, true) => Self::Open,
+            (false, false) => Self::Missed,
+        }
+    }
 }

@@ -4,11 +4,11 @@
 //! `tandem sim --seed` can repeat any one of them. The outcome of a run depends on its scenario and seed
 //! alone, and outcomes are combined in a fixed order: results do not depend on the number of jobs.
 
-use crate::experiment::file::ExperimentMetric;
+use crate::experiment::file::{ExperimentMetric, ReplicationsTable};
 use crate::experiment::{Case, Experiment, verdict};
 use crate::published::CellKeys;
 use crate::results::{Better, Cell, ExperimentResults, HeatMap, Role};
-use crate::statistics::{mean, paired_effect};
+use crate::statistics::{mean, paired_effect, pairs_for};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -112,9 +112,8 @@ fn run_with<E: Error + Send + Sync + 'static>(
     simulate: impl Fn(&Scenario, u64) -> Result<RunMetrics, E> + Sync,
 ) -> Result<ExperimentResults, ExperimentError> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs.get()).build()?;
-    let most = experiment.replications.max.unwrap_or(experiment.replications.min);
     let mut values = Values::new();
-    let mut replications = 0..experiment.replications.min;
+    let mut replications = 0..experiment.replications.first_stage();
     loop {
         let runs = runs(experiment, replications.clone());
         progress.planned(runs.len());
@@ -132,10 +131,12 @@ fn run_with<E: Error + Send + Sync + 'static>(
         values.extend(finished?);
         let results = results(experiment, options.seed, &values);
         let done = replications.end;
-        if done >= most || cancel.load(Ordering::Relaxed) || is_precise(experiment, &results.cells) {
+        let wanted = wanted_replications(experiment, &results.cells);
+        // One more stage at most: see [`crate::statistics`].
+        if replications.start > 0 || done >= wanted || cancel.load(Ordering::Relaxed) {
             return Ok(results);
         }
-        replications = done..most.min(done + done.div_ceil(2));
+        replications = done..wanted;
     }
 }
 
@@ -181,13 +182,21 @@ fn run_once<E: Error + Send + Sync + 'static>(
     case.metrics.iter().map(value).collect()
 }
 
-/// Whether the interval of every effect with a published number is narrow enough.
-fn is_precise(experiment: &Experiment, cells: &[Cell]) -> bool {
-    let published =
-        cells.iter().filter(|cell| cell.published_effect_pct.is_some() && cell.variant != cell.baseline);
-    published.map(|cell| cell.ci_low_pct.zip(cell.ci_high_pct)).all(|interval| {
-        interval.is_some_and(|(low, high)| (high - low) / 2.0 <= experiment.replications.precision_pct)
-    })
+/// How many replications make the interval of every effect with a published number narrow enough, by the
+/// intervals that the first ones give; no more than the experiment allows.
+fn wanted_replications(experiment: &Experiment, cells: &[Cell]) -> usize {
+    let ReplicationsTable { max, precision_pct, .. } = experiment.replications;
+    let first = experiment.replications.first_stage();
+    // A case with a number of its own gets no more.
+    let can_grow = |cell: &&Cell| {
+        let mut cases = experiment.cases.iter();
+        !cases.any(|case| case.keys == cell.cell && case.replications.is_some_and(|most| most <= first))
+    };
+    let is_wanted = |cell: &&Cell| cell.published_effect_pct.is_some() && cell.variant != cell.baseline;
+    let published = cells.iter().filter(is_wanted).filter(can_grow);
+    let intervals = published.filter_map(|cell| cell.ci_low_pct.zip(cell.ci_high_pct));
+    let wanted = intervals.map(|interval| pairs_for(first, interval, precision_pct)).max();
+    wanted.unwrap_or(first).clamp(first, max.unwrap_or(first).max(first))
 }
 
 /// The results, from the replications that all variants of a case have finished.
@@ -200,12 +209,11 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
     let mut fewest = None;
     for (position, case) in experiment.cases.iter().enumerate() {
         for (number, metric) in case.metrics.iter().enumerate() {
-            let label = Label {
-                keys: &case.keys,
-                metric: &metric.name,
-                unit: &metric.unit,
-                better: metric.better,
-                calibrated: metric.is_calibrated_at(&case.keys),
+            let label =
+                Label { keys: &case.keys, metric: &metric.name, unit: &metric.unit, better: metric.better };
+            let role = |variant: &str| match metric.is_calibrated_at(&case.keys, variant, &case.baseline) {
+                true => Role::Calibrated,
+                false => Role::Predicted,
             };
             let runs = complete(started, case.variants.len(), |replication, variant| {
                 value_of(position, number, replication, variant)
@@ -214,24 +222,43 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
                 if case.replications.is_none() {
                     fewest = Some(fewest.unwrap_or(usize::MAX).min(runs.len()));
                 }
-                cells.extend(cells_of(experiment, case, &label, &runs));
+                cells.extend(cells_of(experiment, case, &label, role, &runs));
             }
         }
     }
+    // Parts with published effects count by themselves.
+    let counts: Vec<(CellKeys, String, String)> = cells
+        .iter()
+        .filter(|cell| cell.published_effect_pct.is_some())
+        .map(|cell| (cell.cell.clone(), cell.metric.clone(), cell.variant.clone()))
+        .collect();
     for composite in &experiment.composites {
         let label = Label {
             keys: &composite.keys,
             metric: &composite.name,
             unit: &composite.unit,
             better: composite.better,
-            calibrated: composite.calibrated,
         };
         let case = &experiment.cases[composite.parts[0].0];
+        let role = |variant: &str| {
+            let part_counts = |&(case, metric): &(usize, usize)| {
+                let Case { keys, metrics, .. } = &experiment.cases[case];
+                let is_it = |(cell, of, by): &(CellKeys, String, String)| {
+                    cell == keys && *of == metrics[metric].name && by == variant
+                };
+                counts.iter().any(is_it)
+            };
+            match composite.is_calibrated(&experiment.cases, variant) {
+                true => Role::Calibrated,
+                false if composite.parts.iter().any(part_counts) => Role::Composite,
+                false => Role::Predicted,
+            }
+        };
         let runs = complete(started, case.variants.len(), |replication, variant| {
             composite.value(|case, metric| value_of(case, metric, replication, variant))
         });
         if !runs.is_empty() {
-            cells.extend(cells_of(experiment, case, &label, &runs));
+            cells.extend(cells_of(experiment, case, &label, role, &runs));
         }
     }
     let file = &experiment.file;
@@ -256,7 +283,6 @@ struct Label<'a> {
     metric: &'a str,
     unit: &'a str,
     better: Better,
-    calibrated: bool,
 }
 
 /// Values by replication and variant. A replication that lacks a variant does not count.
@@ -268,15 +294,23 @@ fn complete(
     (0..replications).filter_map(|run| (0..variants).map(|variant| value(run, variant)).collect()).collect()
 }
 
-/// The cells of a metric, one a variant of the case, from values by replication and variant.
-fn cells_of(experiment: &Experiment, case: &Case, label: &Label, runs: &[Vec<f64>]) -> Vec<Cell> {
+/// The cells of a metric, one a variant of the case, from values by replication and variant. `role` is that of
+/// a published number of a variant.
+fn cells_of(
+    experiment: &Experiment,
+    case: &Case,
+    label: &Label,
+    role: impl Fn(&str) -> Role,
+    runs: &[Vec<f64>],
+) -> Vec<Cell> {
     let (baseline, published) = (case.baseline.as_str(), &experiment.published);
     let base = case.variant_names().position(|name| name == baseline).expect("every case has its baseline");
     let cell = |(at, (variant, _)): (usize, &(String, Scenario))| {
         let pairs: Vec<(f64, f64)> = runs.iter().map(|run| (run[base], run[at])).collect();
-        let effect = if at == base { None } else { paired_effect(&pairs) };
+        let effect =
+            if at == base { None } else { paired_effect(&pairs, experiment.replications.first_stage()) };
         let value = published.value(label.keys, label.metric, variant);
-        let is_calibrated = label.calibrated && at == base && value.is_some();
+        let published_effect_pct = published.effect_pct(label.keys, label.metric, variant, baseline);
         let noise_pct = published.noise_pct(label.keys, label.metric, variant, baseline);
         Cell {
             experiment: experiment.name.clone(),
@@ -286,12 +320,16 @@ fn cells_of(experiment: &Experiment, case: &Case, label: &Label, runs: &[Vec<f64
             variant: variant.clone(),
             published: value,
             simulated: mean(pairs.iter().map(|&(_, value)| value)).expect("there are replications"),
-            published_effect_pct: published.effect_pct(label.keys, label.metric, variant, baseline),
+            published_effect_pct,
             simulated_effect_pct: effect.map(|effect| effect.percent),
             ci_low_pct: effect.and_then(|effect| effect.interval_pct).map(|(low, _)| low),
             ci_high_pct: effect.and_then(|effect| effect.interval_pct).map(|(_, high)| high),
             noise_pct: noise_pct.unwrap_or(experiment.file.noise_pct),
-            role: if is_calibrated { Role::Calibrated } else { Role::Predicted },
+            role: if value.is_some() || published_effect_pct.is_some() {
+                role(variant)
+            } else {
+                Role::Predicted
+            },
             better: label.better,
             unit: label.unit.into(),
         }

@@ -11,9 +11,16 @@
 //! of the baseline is the standard error of `R`, and the interval follows Student's t with one degree of
 //! freedom less than pairs.
 //!
+//! An interval that should be narrow needs more pairs, and how many is known only from pairs. To look at the
+//! interval again and again and to stop when it is narrow makes it hold the effect too seldom: it is narrow
+//! soonest where chance has made it so. So there are two stages (C. Stein, *Annals of Mathematical
+//! Statistics* 16, 1945): the first gives the variance, from which [`pairs_for`] finds the number of pairs,
+//! once; the effect is that of all pairs, its interval follows the variance of the first stage.
+//!
 //! **Limits.** The ratio estimator is biased by a term that falls with the number of pairs, and its interval
 //! is too narrow if the baseline varies by a large part of its mean. One pair gives an effect and no
-//! interval; a baseline of zero gives no effect.
+//! interval, and so do pairs that are all the same: where a seed changes nothing, chance has no part. A
+//! baseline of zero gives no effect.
 //!
 //! Runs that form no pairs, such as those of two machines, are compared by the difference of their means,
 //! with the interval of B. L. Welch (*Biometrika* 34, 1947), which lets the two vary differently.
@@ -25,12 +32,14 @@ use distrs::StudentsT;
 pub struct Effect {
     /// (variant - baseline) / baseline x 100.
     pub percent: f64,
-    /// Both ends of the 95% confidence interval; none from a single pair.
+    /// Both ends of the 95% confidence interval; none from a single pair, or from pairs that are all the
+    /// same.
     pub interval_pct: Option<(f64, f64)>,
 }
 
-/// The effect of a variant, from the values of paired runs; `None` without pairs or with a baseline of zero.
-pub fn paired_effect(pairs: &[(f64, f64)]) -> Option<Effect> {
+/// The effect of a variant, from the values of paired runs, of which the first `first_stage` decided how many
+/// there are; `None` without pairs or with a baseline of zero.
+pub fn paired_effect(pairs: &[(f64, f64)], first_stage: usize) -> Option<Effect> {
     let baseline = mean(pairs.iter().map(|&(baseline, _)| baseline))?;
     let variant = mean(pairs.iter().map(|&(_, variant)| variant))?;
     if baseline == 0.0 {
@@ -38,14 +47,26 @@ pub fn paired_effect(pairs: &[(f64, f64)]) -> Option<Effect> {
     }
     let ratio = variant / baseline;
     let percent = 100.0 * (ratio - 1.0);
-    let interval_pct = (pairs.len() > 1).then(|| {
-        let freedom = (pairs.len() - 1) as f64;
-        let squares: f64 = pairs.iter().map(|&(b, v)| (v - ratio * b).powi(2)).sum();
+    let first = &pairs[..first_stage.min(pairs.len())];
+    let varies = first.iter().any(|pair| *pair != first[0]);
+    let interval_pct = varies.then(|| {
+        let freedom = (first.len() - 1) as f64;
+        let residuals = || first.iter().map(|&(b, v)| v - ratio * b);
+        let middle = mean(residuals()).unwrap_or(0.0);
+        let squares: f64 = residuals().map(|residual| (residual - middle).powi(2)).sum();
         let standard_error = (squares / freedom / pairs.len() as f64).sqrt() / baseline.abs();
         let half_width = 100.0 * t_quantile(0.95, freedom) * standard_error;
         (percent - half_width, percent + half_width)
     });
     Some(Effect { percent, interval_pct })
+}
+
+/// How many pairs make an interval so narrow, if `pairs` of them have given this one: half of it is then at
+/// most `precision_pct`.
+pub fn pairs_for(pairs: usize, (low_pct, high_pct): (f64, f64), precision_pct: f64) -> usize {
+    let wider = (high_pct - low_pct) / 2.0 / precision_pct;
+    // Without a precision to reach, the largest number; a hair is what rounding may have added.
+    (pairs as f64 * wider * wider * (1.0 - 1e-9)).ceil() as usize
 }
 
 /// Half the width of the confidence interval of the difference between the means of two independent samples,
@@ -103,7 +124,7 @@ mod tests {
     #[test]
     fn effects_worked_by_hand() {
         // Means 10 and 12: ratio 1.2, residuals -0.8, 0, 0.8, so a standard error of sqrt(1.28 / 2 / 3) / 10.
-        let effect = paired_effect(&[(9.0, 10.0), (10.0, 12.0), (11.0, 14.0)]).unwrap();
+        let effect = paired_effect(&[(9.0, 10.0), (10.0, 12.0), (11.0, 14.0)], 3).unwrap();
         let half_width = 100.0 * 4.302_653 * (1.28f64 / 6.0).sqrt() / 10.0;
         let (low, high) = effect.interval_pct.unwrap();
         assert!((effect.percent - 20.0).abs() < 1e-9);
@@ -112,12 +133,23 @@ mod tests {
 
     #[test]
     fn edge_cases() {
-        assert_eq!(paired_effect(&[]), None);
-        assert_eq!(paired_effect(&[(0.0, 1.0), (0.0, 2.0)]), None);
-        let single = paired_effect(&[(4.0, 3.0)]).unwrap();
+        assert_eq!(paired_effect(&[], 2), None);
+        assert_eq!(paired_effect(&[(0.0, 1.0), (0.0, 2.0)], 2), None);
+        let single = paired_effect(&[(4.0, 3.0)], 2).unwrap();
         assert_eq!((single.percent, single.interval_pct), (-25.0, None));
-        let equal = paired_effect(&[(4.0, 4.0), (7.0, 7.0)]).unwrap();
+        let equal = paired_effect(&[(4.0, 4.0), (7.0, 7.0)], 2).unwrap();
         assert_eq!((equal.percent, equal.interval_pct), (0.0, Some((0.0, 0.0))));
+        let without_chance = paired_effect(&[(4.0, 3.0); 5], 5).unwrap();
+        assert_eq!((without_chance.percent, without_chance.interval_pct), (-25.0, None));
+    }
+
+    #[test]
+    fn more_pairs_make_an_interval_as_narrow_as_asked_for() {
+        assert_eq!(pairs_for(5, (-1.0, 3.0), 2.0), 5);
+        assert_eq!(pairs_for(5, (-1.0, 3.0), 1.0), 20);
+        assert_eq!(pairs_for(5, (1.0, 1.5), 1.0), 1);
+        assert_eq!(pairs_for(5, (0.0, 0.0), 0.0), 0);
+        assert_eq!(pairs_for(5, (0.0, 1.0), 0.0), usize::MAX);
     }
 
     #[test]
@@ -166,7 +198,7 @@ mod tests {
                         (baseline, 1.1 * baseline + 2.0 * noise(&mut state))
                     })
                     .collect();
-                let (low, high) = paired_effect(&pairs).unwrap().interval_pct.unwrap();
+                let (low, high) = paired_effect(&pairs, 5).unwrap().interval_pct.unwrap();
                 low <= 10.0 && 10.0 <= high
             })
             .count();
@@ -181,7 +213,8 @@ mod tests {
             unit in 1e-3f64..1e3,
         ) {
             let scaled: Vec<_> = pairs.iter().map(|&(b, v)| (b * unit, v * unit)).collect();
-            let (one, other) = (paired_effect(&pairs).unwrap(), paired_effect(&scaled).unwrap());
+            let (one, other) = (paired_effect(&pairs, 10).unwrap(), paired_effect(&scaled, 10).unwrap());
+            prop_assume!(pairs.iter().any(|pair| *pair != pairs[0]));
             let ((low, high), (low_scaled, high_scaled)) = (one.interval_pct.unwrap(), other.interval_pct.unwrap());
             let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * (1.0 + a.abs());
             prop_assert!(close(one.percent, other.percent) && close(low, low_scaled) && close(high, high_scaled));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use tandem_lab::experiment::{Experiment, ExperimentFolder};
 use tandem_lab::report::{Format, Json};
-use tandem_lab::results::{Cell, ExperimentResults, Key, Role};
+use tandem_lab::results::{Cell, ExperimentResults, Key, Role, Target};
 use tandem_lab::runner::{RunOptions, run};
 use tandem_lab::statistics::median;
 
@@ -89,13 +89,14 @@ fn check_published(experiment: &Experiment, cells: &[Cell]) {
     }
 }
 
-/// Only baselines are calibrated, and they are close to the published values; without a percentage, there are
-/// none.
+/// Only baselines are calibrated but for one cell, and they are close to the published values; without a
+/// percentage, there are none.
 fn check_roles(cells: &[Cell], within_pct: Option<f64>) {
     assert_eq!(cells.iter().any(|cell| cell.role == Role::Calibrated), within_pct.is_some());
     let within_pct = within_pct.unwrap_or_default();
     for cell in cells.iter().filter(|cell| cell.role == Role::Calibrated) {
-        assert_eq!(cell.variant, cell.baseline, "{cell:?}");
+        let is_known = cell.experiment == "directed-yield" && cell.variant == "ple-off";
+        assert!(cell.variant == cell.baseline || is_known, "{cell:?}");
         let published = cell.published.expect("what is calibrated on is published");
         let off_pct = 100.0 * (cell.simulated / published - 1.0);
         assert!(off_pct.abs() <= within_pct, "{off_pct:+.1} %: {cell:?}");
@@ -104,17 +105,25 @@ fn check_roles(cells: &[Cell], within_pct: Option<f64>) {
 
 /// The verdict agrees with the cells.
 fn check_verdict(experiment: &Experiment, results: &ExperimentResults) {
-    let predicted: Vec<(f64, f64, f64)> = results
+    let is_predicted = |cell: &&Cell| cell.role == Role::Predicted && cell.published_effect_pct.is_some();
+    let predicted: Vec<(f64, f64, &Cell)> = results
         .cells
         .iter()
-        .filter_map(|cell| Some((cell.published_effect_pct?, cell.simulated_effect_pct?, cell.noise_pct)))
+        .filter(is_predicted)
+        .filter_map(|cell| Some((cell.published_effect_pct?, cell.simulated_effect_pct?, cell)))
         .collect();
     let verdict = &results.verdict;
     assert_eq!(verdict.predicted, predicted.len());
-    let beyond: Vec<_> = predicted.iter().filter(|(published, _, noise)| published.abs() >= *noise).collect();
+    let beyond: Vec<_> =
+        predicted.iter().filter(|(published, _, cell)| published.abs() >= cell.noise_pct).collect();
     assert_eq!(verdict.beyond_noise, beyond.len());
-    let right = beyond.iter().filter(|(published, simulated, _)| published * simulated > 0.0);
-    assert_eq!(verdict.sign_right, right.count());
+    let is_open = |cell: &Cell| match (cell.ci_low_pct, cell.ci_high_pct) {
+        (Some(low), Some(high)) => low <= 0.0 && high >= 0.0,
+        _ => false,
+    };
+    let (open, known): (Vec<_>, Vec<_>) = beyond.into_iter().partition(|(_, _, cell)| is_open(cell));
+    let right = known.iter().filter(|(published, simulated, _)| published * simulated > 0.0);
+    assert_eq!((verdict.sign_right, verdict.sign_open), (right.count(), open.len()));
     let errors: Vec<f64> =
         predicted.iter().map(|(published, simulated, _)| (simulated - published).abs()).collect();
     assert_eq!(verdict.median_abs_error_pct, median(&errors));
@@ -122,7 +131,10 @@ fn check_verdict(experiment: &Experiment, results: &ExperimentResults) {
         return;
     }
     let wanted = experiment.file.signs_right_pct / 100.0 * verdict.beyond_noise as f64;
-    assert_eq!(verdict.targets[0].1, verdict.sign_right as f64 >= wanted, "{}", verdict.targets[0].0);
+    let (text, target) = &verdict.targets[0];
+    assert_eq!(*target == Target::Met, verdict.sign_right as f64 >= wanted, "{text}");
+    let at_best = (verdict.sign_right + verdict.sign_open) as f64;
+    assert_eq!(*target == Target::Missed, at_best < wanted, "{text}");
 }
 
 /// In all selected cells of the metric that both have, Tandem's scheduler is at most this many points worse
@@ -214,7 +226,7 @@ fn numa_affinity() {
     );
     let verdict = results.verdict;
     // The state of the model; a change that makes it worse must be a better model for another reason.
-    assert!(verdict.sign_right >= 15 && verdict.beyond_noise == 18, "{verdict:?}");
+    assert!(verdict.sign_right + verdict.sign_open >= 15 && verdict.beyond_noise == 18, "{verdict:?}");
     assert!(verdict.median_abs_error_pct.unwrap() <= 4.0, "{verdict:?}");
 }
 
@@ -245,7 +257,8 @@ fn flat_domain() {
     // The state of the model with one replication, which leaves the sign of small effects to chance; a change
     // that makes it worse must be a better model for another reason.
     let verdict = results.verdict;
-    assert!(verdict.sign_right * 100 >= verdict.beyond_noise * 55, "{verdict:?}");
+    let right_or_open = verdict.sign_right + verdict.sign_open;
+    assert!(right_or_open * 100 >= verdict.beyond_noise * 55, "{verdict:?}");
     assert!(verdict.median_abs_error_pct.unwrap() <= 3.0, "{verdict:?}");
 }
 
@@ -254,8 +267,8 @@ fn rate_control() {
     let results = checked("rate-control");
     check_tandem(&results, "throughput", "src", 0.5, |_| true);
     let verdict = results.verdict;
-    for (target, met) in &verdict.targets {
-        assert!(met, "{target}");
+    for (text, target) in &verdict.targets {
+        assert_ne!(*target, Target::Missed, "{text}");
     }
 }
 

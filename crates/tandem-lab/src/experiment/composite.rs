@@ -21,13 +21,19 @@ pub struct Composite {
     pub unit: String,
     /// Which way is better.
     pub better: Better,
-    /// Whether all of its parts were calibrated on the baseline.
-    pub calibrated: bool,
     /// What it sums up: positions of the case and of its metric.
     pub parts: Vec<(usize, usize)>,
 }
 
 impl Composite {
+    /// Whether all of its parts were calibrated on that variant.
+    pub fn is_calibrated(&self, cases: &[Case], variant: &str) -> bool {
+        self.parts.iter().all(|&(case, metric)| {
+            let Case { keys, baseline, metrics, .. } = &cases[case];
+            metrics[metric].is_calibrated_at(keys, variant, baseline)
+        })
+    }
+
     /// The value from those of its parts, which `of_part` gives by case and metric; `None` if one is missing.
     pub fn value(&self, of_part: impl Fn(usize, usize) -> Option<f64>) -> Option<f64> {
         let logarithms = self.parts.iter().map(|&(case, metric)| of_part(case, metric).map(libm::log));
@@ -71,10 +77,7 @@ pub(super) fn composites_of(
             name: (*table.name).clone(),
             unit: first.unit.clone(),
             better: first.better,
-            calibrated: parts
-                .iter()
-                .all(|&(case, metric)| cases[case].metrics[metric].is_calibrated_at(&cases[case].keys)),
-            parts: parts.clone(),
+            parts,
         })
     };
     let composites: Vec<_> = sets.into_iter().filter_map(composite).collect();

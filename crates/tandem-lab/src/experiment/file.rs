@@ -105,6 +105,13 @@ pub struct QuickTable {
     pub length_pct: u64,
 }
 
+impl ReplicationsTable {
+    /// The least number, from which the intervals follow: 2 at least, if more than one is allowed.
+    pub fn first_stage(&self) -> usize {
+        self.min.max(self.max.unwrap_or(self.min).min(2))
+    }
+}
+
 impl Default for ReplicationsTable {
     fn default() -> Self {
         Self { min: 5, max: None, precision_pct: 1.0 }
@@ -150,6 +157,10 @@ pub struct RunTable {
     pub metrics: Vec<ExperimentMetric>,
 }
 
+/// Among the keys of `calibrated_at`, the variant; cells cannot have this key, as it is a column of the
+/// published table.
+pub const VARIANT: &str = "variant";
+
 /// A metric of an experiment.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -166,19 +177,25 @@ pub struct ExperimentMetric {
     pub better: Better,
     /// Factor on its values, for another unit; 1 if absent.
     pub scale: Option<f64>,
-    /// Whether constants of the scenario were calibrated on the published values of the baseline. Calibration
-    /// on values of other variants is not allowed.
+    /// Whether constants of the scenario were calibrated on the published values of the baseline.
     #[serde(default)]
     pub calibrated: bool,
-    /// The same, for the cells alone that have one of these sets of keys, such as [{ vms = 2 }].
+    /// The same, for the cells alone that have one of these sets of keys, such as [{ vms = 2 }]. With a
+    /// `variant` among the keys, it is the cell of that variant: what calibration has used is no prediction,
+    /// although it is no baseline.
     #[serde(default)]
     pub calibrated_at: Vec<CellKeys>,
 }
 
 impl ExperimentMetric {
-    /// Whether constants were calibrated on the baseline of the cell with these keys.
-    pub fn is_calibrated_at(&self, keys: &CellKeys) -> bool {
-        self.calibrated || self.calibrated_at.iter().any(|some| has_all(keys, some))
+    /// Whether constants were calibrated on the cell with these keys of that variant.
+    pub fn is_calibrated_at(&self, keys: &CellKeys, variant: &str, baseline: &str) -> bool {
+        let is_meant = |some: &CellKeys| {
+            let mut some = some.clone();
+            let named = some.remove(VARIANT).map_or(baseline.to_owned(), |named| named.to_string());
+            named == variant && has_all(keys, &some)
+        };
+        self.calibrated && variant == baseline || self.calibrated_at.iter().any(is_meant)
     }
 
     /// The metric's value in a run; `None` if the run has nothing to measure it on.

@@ -1,14 +1,20 @@
 //! How well the effects that were predicted agree with the published ones.
 //!
-//! A *predicted effect* is that of a variant other than the baseline. It is *beyond noise* if its published
-//! magnitude is at least the noise of its cell: twice the published standard deviation, or else the
-//! experiment's `noise_pct`, by default [`NOISE_PCT`](super::NOISE_PCT). Below that, benchmarks like the
-//! published ones cannot determine the sign. Its sign is right if the simulated effect has the same. Its
-//! error is simulated minus published effect, in points.
+//! A *predicted effect* is that of a variant other than the baseline, on which nothing was calibrated and
+//! which does not sum up others that count. A published effect is *beyond noise* if its magnitude is at least
+//! the noise of its cell: twice the published standard deviation, or else the experiment's `noise_pct`, by
+//! default [`NOISE_PCT`](super::NOISE_PCT). Below that, benchmarks like the published ones cannot determine
+//! the sign. A simulated effect is *beyond chance* if its 95% interval leaves out zero; its sign is right if
+//! the published effect has the same, and open within chance. The error of an effect is simulated minus
+//! published, in points.
+//!
+//! Targets are met if they are wherever in their intervals the effects are, missed if they are not wherever
+//! they are, and open otherwise. Limits: intervals count one by one, as if all effects could be at the same
+//! ends at once; median errors have none; without intervals the effects alone decide.
 
 use super::file::{AccuracyError, AccuracyTable, ExperimentFile, OrderTable, TargetTable};
 use crate::published::has_all;
-use crate::results::{Cell, Key, Verdict};
+use crate::results::{Cell, Key, Role, Target, Verdict};
 use crate::statistics::median;
 
 /// The median absolute error that an experiment aims to stay within by default, in points.
@@ -16,13 +22,13 @@ const MEDIAN_ERROR_TARGET_PCT: f64 = 3.0;
 
 /// The verdict on an experiment's cells, by the targets of its file.
 pub fn verdict(cells: &[Cell], file: &ExperimentFile) -> Verdict {
-    let predicted: Vec<&Cell> = cells.iter().filter(|cell| errors([*cell]).next().is_some()).collect();
+    let is_predicted = |cell: &&Cell| cell.role == Role::Predicted && errors([*cell]).next().is_some();
+    let predicted: Vec<&Cell> = cells.iter().filter(is_predicted).collect();
     let errors: Vec<f64> = errors(predicted.iter().copied()).collect();
-    let beyond = || {
-        predicted.iter().filter(|cell| cell.published_effect_pct.is_some_and(|e| e.abs() >= cell.noise_pct))
-    };
-    let beyond_noise = beyond().count();
-    let sign_right = beyond().filter(|cell| has_right_sign(cell)).count();
+    let is_beyond = |cell: &&&Cell| cell.published_effect_pct.is_some_and(|e| e.abs() >= cell.noise_pct);
+    let signs: Vec<Target> = predicted.iter().filter(is_beyond).map(|cell| sign(cell)).collect();
+    let (beyond_noise, count) = (signs.len(), |of| signs.iter().filter(|&&sign| sign == of).count());
+    let (sign_right, sign_open) = (count(Target::Met), count(Target::Open));
     let median_abs_error_pct = median(&errors);
 
     let mut sentences = Vec::new();
@@ -32,9 +38,15 @@ pub fn verdict(cells: &[Cell], file: &ExperimentFile) -> Verdict {
         } else {
             " right".into()
         };
-        let text =
-            format!("sign of every predicted effect beyond noise: {sign_right} of {beyond_noise}{share}");
-        sentences.push((text, 100.0 * sign_right as f64 >= file.signs_right_pct * beyond_noise as f64));
+        let open = match sign_open {
+            0 => String::new(),
+            open => format!(", {open} open"),
+        };
+        let text = format!(
+            "sign of every predicted effect beyond noise: {sign_right} of {beyond_noise}{share}{open}"
+        );
+        let is_enough = |right: usize| 100.0 * right as f64 >= file.signs_right_pct * beyond_noise as f64;
+        sentences.push((text, Target::between(is_enough(sign_right), is_enough(sign_right + sign_open))));
     }
     if file.accuracies.is_empty() {
         sentences.extend(median_abs_error_pct.map(|error| {
@@ -49,6 +61,7 @@ pub fn verdict(cells: &[Cell], file: &ExperimentFile) -> Verdict {
         predicted: predicted.len(),
         beyond_noise,
         sign_right,
+        sign_open,
         median_abs_error_pct,
         max_abs_error_pct: errors.into_iter().max_by(f64::total_cmp),
         targets: sentences,
@@ -61,13 +74,16 @@ fn errors<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> impl Iterator<Item =
     effects.filter_map(|cell| Some((cell.simulated_effect_pct? - cell.published_effect_pct?).abs()))
 }
 
-fn has_right_sign(cell: &Cell) -> bool {
-    let effects = cell.published_effect_pct.zip(cell.simulated_effect_pct);
-    effects.is_some_and(|(published, simulated)| published * simulated > 0.0)
+/// Whether the simulated effect has the sign of the published one.
+fn sign(cell: &Cell) -> Target {
+    let published = cell.published_effect_pct.unwrap_or(0.0);
+    let ends = cell.effect_range_pct().map(|(low, high)| [low, high]).unwrap_or_default();
+    let is_right = |end: f64| published * end > 0.0;
+    Target::between(ends.into_iter().all(is_right), ends.into_iter().any(is_right))
 }
 
 /// A sentence for each set of cells that must be close enough by itself, and whether it is.
-fn accuracy_sentences(accuracy: &AccuracyTable, cells: &[Cell]) -> Vec<(String, bool)> {
+fn accuracy_sentences(accuracy: &AccuracyTable, cells: &[Cell]) -> Vec<(String, Target)> {
     let is_meant = |cell: &&Cell| cell.metric == accuracy.metric && has_all(&cell.cell, &accuracy.keys);
     let part_of = |cell: &Cell| accuracy.each.as_ref().and_then(|key| cell.cell.get(key).cloned());
     let mut parts: Vec<Option<Key>> = Vec::new();
@@ -94,29 +110,34 @@ fn accuracy_sentences(accuracy: &AccuracyTable, cells: &[Cell]) -> Vec<(String, 
     parts.into_iter().filter_map(sentence).collect()
 }
 
-fn error_sentence(text: &str, error: f64, within_pct: f64) -> (String, bool) {
-    (format!("{text}: {error:.1} points, at most {within_pct} wanted"), error <= within_pct)
+fn error_sentence(text: &str, error: f64, within_pct: f64) -> (String, Target) {
+    let is_met = error <= within_pct;
+    (format!("{text}: {error:.1} points, at most {within_pct} wanted"), Target::between(is_met, is_met))
 }
 
 /// The target as a sentence, and whether it was met.
-fn check(target: &TargetTable, cells: &[Cell]) -> (String, bool) {
+fn check(target: &TargetTable, cells: &[Cell]) -> (String, Target) {
     let is_meant = |cell: &&Cell| {
         cell.cell == target.cell && cell.metric == target.metric && cell.variant == target.variant
     };
-    let effect = cells.iter().find(is_meant).and_then(|cell| cell.simulated_effect_pct);
+    let cell = cells.iter().find(is_meant);
+    let found = cell.and_then(|cell| Some((cell, cell.simulated_effect_pct?, cell.effect_range_pct()?)));
     let wanted = format!("{}% ± {} wanted", signed(target.effect_pct), target.within_pct);
-    match effect {
-        None => (format!("{}: not run, {wanted}", *target.text), false),
-        Some(effect) => {
-            let met = (effect - target.effect_pct).abs() <= target.within_pct;
-            (format!("{}: {}%, {wanted}", *target.text, rounded(effect)), met)
-        }
-    }
+    let Some((cell, effect, (low, high))) = found else {
+        return (format!("{}: not run, {wanted}", *target.text), Target::Missed);
+    };
+    let (least, most) = (target.effect_pct - target.within_pct, target.effect_pct + target.within_pct);
+    let interval = match cell.ci_low_pct {
+        Some(_) => format!(" [{}, {}]", rounded(low), rounded(high)),
+        None => String::new(),
+    };
+    let text = format!("{}: {}%{interval}, {wanted}", *target.text, rounded(effect));
+    (text, Target::between(least <= low && high <= most, low <= most && least <= high))
 }
 
 /// A sentence with the number of loads at which the gains are in the order and the gains at the others, and
-/// whether there are no others.
-fn check_order(order: &OrderTable, cells: &[Cell]) -> (String, bool) {
+/// whether there are no others, by the intervals of the gains.
+fn check_order(order: &OrderTable, cells: &[Cell]) -> (String, Target) {
     let mut loads: Vec<(&Key, Vec<&Cell>)> = Vec::new();
     let is_meant = |cell: &&Cell| cell.metric == *order.metric && has_all(&cell.cell, &order.keys);
     for cell in cells.iter().filter(is_meant) {
@@ -143,7 +164,23 @@ fn check_order(order: &OrderTable, cells: &[Cell]) -> (String, bool) {
     let holds = loads.len() - fails.len();
     let said = if fails.is_empty() { String::new() } else { format!("; not at {}", fails.join("; ")) };
     let text = format!("{}: {} at {holds} of {} loads{said}", *order.text, names.join(" < "), loads.len());
-    (text, fails.is_empty() && holds > 0)
+    // The gain of a variant at the end of its interval that is worst, or best, for the order.
+    let holds_with = |is_worst: bool| {
+        loads.iter().all(|(_, cells)| {
+            let range = |name: &&str| {
+                let cell = cells.iter().find(|cell| cell.variant == *name)?;
+                cell.gain_interval_pct().or_else(|| cell.gain_pct().map(|gain| (gain, gain)))
+            };
+            let ranges: Option<Vec<(f64, f64)>> = names.iter().map(range).collect();
+            ranges.is_some_and(|ranges| {
+                ranges.is_sorted_by(|less, more| match is_worst {
+                    true => less.1 < more.0,
+                    false => less.0 < more.1,
+                })
+            })
+        })
+    };
+    (text, Target::between(!loads.is_empty() && holds_with(true), !loads.is_empty() && holds_with(false)))
 }
 
 /// The number with its sign and one decimal.
@@ -183,9 +220,14 @@ mod tests {
 
     /// An experiment file with this text and nothing else.
     fn file(text: &str) -> ExperimentFile {
+        file_with("", text)
+    }
+
+    /// An experiment file with this text before its tables and at its end.
+    fn file_with(header: &str, text: &str) -> ExperimentFile {
         let rest = "title = ''\nstory = []\nsource = ''\nmodelled = []\nnot_modelled = []\nbaseline = 'base'\n\
-            run = []\n[variants]\n";
-        toml::from_str(&format!("{rest}{text}")).unwrap()
+            run = []\n";
+        toml::from_str(&format!("{rest}{header}\n[variants]\n{text}")).unwrap()
     }
 
     #[test]
@@ -201,8 +243,59 @@ mod tests {
         assert_eq!((verdict.predicted, verdict.beyond_noise, verdict.sign_right), (3, 2, 1));
         assert_eq!(verdict.median_abs_error_pct, Some(2.0));
         assert_eq!(verdict.max_abs_error_pct, Some(4.5));
-        let met: Vec<_> = verdict.targets.iter().map(|(_, met)| *met).collect();
-        assert_eq!(met, [false, true]);
+        let targets: Vec<_> = verdict.targets.iter().map(|(_, target)| *target).collect();
+        assert_eq!(targets, [Target::Missed, Target::Met]);
+    }
+
+    #[test]
+    fn calibrated_and_composite_cells_do_not_count() {
+        let cells = [Role::Predicted, Role::Calibrated, Role::Composite]
+            .map(|role| Cell { role, ..cell("a", Some(10.0), 12.0) });
+        let verdict = verdict(&cells, &file(""));
+        assert_eq!((verdict.predicted, verdict.beyond_noise, verdict.sign_right), (1, 1, 1));
+    }
+
+    /// A cell with an interval.
+    fn known(variant: &str, published: f64, (low, high): (f64, f64)) -> Cell {
+        let (ci_low_pct, ci_high_pct) = (Some(low), Some(high));
+        Cell { ci_low_pct, ci_high_pct, ..cell(variant, Some(published), (low + high) / 2.0) }
+    }
+
+    #[test]
+    fn what_chance_decides_is_open() {
+        let signs = |cells: &[Cell], wanted_pct: f64| {
+            let file = file_with(&format!("signs_right_pct = {wanted_pct}"), "");
+            let verdict = verdict(cells, &file);
+            (verdict.sign_right, verdict.sign_open, verdict.targets[0].1)
+        };
+        let cells =
+            [known("a", 5.0, (1.0, 9.0)), known("b", 5.0, (-1.0, 9.0)), known("c", 5.0, (-9.0, -1.0))];
+        assert_eq!(signs(&cells, 30.0), (1, 1, Target::Met));
+        assert_eq!(signs(&cells, 60.0), (1, 1, Target::Open));
+        assert_eq!(signs(&cells, 90.0), (1, 1, Target::Missed));
+
+        let text = "[[target]]\ntext = \"none\"\nvariant = \"a\"\ncell = {}\nmetric = \"throughput\"\n\
+            effect_pct = 0\nwithin_pct = 2";
+        for (interval, said, expected) in [
+            ((-10.0, 9.0), "none: -0.5% [-10, +9], 0% ± 2 wanted", Target::Open),
+            ((-1.0, 2.0), "none: +0.5% [-1, +2], 0% ± 2 wanted", Target::Met),
+            ((2.5, 4.5), "none: +3.5% [+2.5, +4.5], 0% ± 2 wanted", Target::Missed),
+        ] {
+            let targets = verdict(&[known("a", 0.0, interval)], &file(text)).targets;
+            assert_eq!(targets.last().unwrap(), &(said.to_owned(), expected));
+        }
+
+        let order = "[[order]]\ntext = \"more\"\nmetric = \"throughput\"\nover = \"load\"\n\
+            variants = [\"a\", \"b\"]";
+        for (a, b, expected) in [
+            ((1.0, 3.0), (4.0, 6.0), Target::Met),
+            ((1.0, 5.0), (4.0, 6.0), Target::Open),
+            ((4.0, 6.0), (1.0, 3.0), Target::Missed),
+        ] {
+            let load: std::collections::BTreeMap<_, _> = [("load".to_owned(), Key::Number(1))].into();
+            let cells = [known("a", 0.0, a), known("b", 0.0, b)].map(|it| Cell { cell: load.clone(), ..it });
+            assert_eq!(verdict(&cells, &file(order)).targets.last().unwrap().1, expected, "{a:?} {b:?}");
+        }
     }
 
     #[test]
@@ -223,18 +316,18 @@ mod tests {
             verdict(&cells, &file(&text)).targets
         };
         let half = "sign of every predicted effect beyond noise: 2 of 3 right".to_owned();
-        let said = |text: &str, met| ((format!("score{text} points, at most 5 wanted")), met);
+        let said = |text: &str, target| ((format!("score{text} points, at most 5 wanted")), target);
         assert_eq!(
             accuracy("error = \"median\"\neach = \"benchmark\""),
             [
-                (half.clone(), false),
-                said(", a: median absolute error: 4.0", true),
-                said(", b: median absolute error: 5.5", false)
+                (half.clone(), Target::Missed),
+                said(", a: median absolute error: 4.0", Target::Met),
+                said(", b: median absolute error: 5.5", Target::Missed)
             ]
         );
         assert_eq!(
             accuracy("error = \"largest\"\nkeys = { benchmark = \"b\" }"),
-            [(half, false), said(": largest absolute error: 7.0", false)]
+            [(half, Target::Missed), said(": largest absolute error: 7.0", Target::Missed)]
         );
     }
 
@@ -249,15 +342,10 @@ mod tests {
             ("noise_pct = 1", "2 of 3 right, at least 60% wanted"),
             ("noise_pct = 2", "1 of 2 right, at least 60% wanted"),
         ] {
-            let header = format!("{text}\nsigns_right_pct = 60");
-            let text = format!(
-                "title = ''\nstory = []\nsource = ''\nmodelled = []\nnot_modelled = []\n\
-                baseline = 'base'\nrun = []\n{header}\n[variants]\n"
-            );
-            let file: ExperimentFile = toml::from_str(&text).unwrap();
-            let (sentence, met) = &verdict(&cells(&file), &file).targets[0];
+            let file = file_with(&format!("{text}\nsigns_right_pct = 60"), "");
+            let (sentence, target) = &verdict(&cells(&file), &file).targets[0];
             assert!(sentence.ends_with(said), "{sentence}");
-            assert_eq!(*met, said.starts_with("2 of 3"));
+            assert_eq!(*target == Target::Met, said.starts_with("2 of 3"));
         }
     }
 
@@ -285,14 +373,14 @@ mod tests {
         };
         let said = |loads: usize, variants: &str| verdict(&cells[..3 * loads], &order(variants)).targets;
         let all = "[\"base\", \"a\", \"b\"]";
-        assert_eq!(said(1, all), [("more: base < a < b at 1 of 1 loads".to_owned(), true)]);
+        assert_eq!(said(1, all), [("more: base < a < b at 1 of 1 loads".to_owned(), Target::Met)]);
         let fails = "more: base < a < b at 1 of 3 loads; not at load 2: base 0%, a 0%, b +3%; \
             load 3: base 0%, a +1%, b unknown";
-        assert_eq!(said(3, all), [(fails.to_owned(), false)]);
-        assert!(!said(1, "[\"base\", \"b\", \"a\"]")[0].1);
+        assert_eq!(said(3, all), [(fails.to_owned(), Target::Missed)]);
+        assert_eq!(said(1, "[\"base\", \"b\", \"a\"]")[0].1, Target::Missed);
         assert_eq!(
             said(0, all),
-            [("more: base < a < b at 0 of 0 loads".to_owned(), false)],
+            [("more: base < a < b at 0 of 0 loads".to_owned(), Target::Missed)],
             "nothing was run"
         );
     }
@@ -303,12 +391,12 @@ mod tests {
         let rest = "cell = {}\nmetric = \"throughput\"\neffect_pct = 14\nwithin_pct = 3";
         let file = |text: &str| file(&format!("[[target]]\n{text}"));
         let targets = file(&format!("text = \"SRC at the peak\"\nvariant = \"src\"\n{rest}"));
-        let expected = ("SRC at the peak: +11.3%, +14% ± 3 wanted".to_owned(), true);
+        let expected = ("SRC at the peak: +11.3%, +14% ± 3 wanted".to_owned(), Target::Met);
         assert_eq!(verdict(&cells, &targets).targets[..], [expected]);
         let targets = file(&format!("text = \"Other\"\nvariant = \"other\"\n{rest}"));
         assert_eq!(
             verdict(&cells, &targets).targets,
-            [("Other: not run, +14% ± 3 wanted".to_owned(), false)]
+            [("Other: not run, +14% ± 3 wanted".to_owned(), Target::Missed)]
         );
     }
 }

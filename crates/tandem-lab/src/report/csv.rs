@@ -1,7 +1,7 @@
 //! CSV according to RFC 4180: one row a cell.
 
 use super::{Format, number::rounded};
-use crate::results::{Cell, ExperimentResults, Role};
+use crate::results::{Cell, ExperimentResults};
 use csv::{Terminator, WriterBuilder};
 use std::{collections::BTreeSet, io};
 
@@ -36,10 +36,7 @@ impl Format for Csv {
                 let text = number.and_then(rounded).map(|number| number.to_string());
                 writer.write_field(text.unwrap_or_default())?;
             }
-            writer.write_field(match cell.role {
-                Role::Calibrated => "calibrated",
-                Role::Predicted => "predicted",
-            })?;
+            writer.write_field(cell.role.word())?;
             writer.write_record(None::<&[u8]>)?;
         }
         writer.flush()

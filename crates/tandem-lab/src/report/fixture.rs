@@ -1,6 +1,6 @@
 //! Made-up results for tests: the shape is that of the real experiments, the simulated numbers are invented.
 
-use crate::results::{Better, Cell, ExperimentResults, HeatMap, Key, Role, Verdict};
+use crate::results::{Better, Cell, ExperimentResults, HeatMap, Key, Role, Target, Verdict};
 use std::collections::BTreeMap;
 
 /// An experiment without cells.
@@ -72,7 +72,7 @@ pub fn odd() -> ExperimentResults {
             predicted: 1,
             median_abs_error_pct: Some(f64::NAN),
             max_abs_error_pct: Some(f64::INFINITY),
-            targets: vec![(markup.to_owned(), false)],
+            targets: vec![(markup.to_owned(), Target::Missed)],
             ..Verdict::default()
         },
         ..empty()
@@ -160,11 +160,12 @@ pub fn numa_affinity() -> ExperimentResults {
             predicted: 18,
             beyond_noise: 15,
             sign_right: 13,
+            sign_open: 1,
             median_abs_error_pct: Some(1.93),
             max_abs_error_pct: Some(10.6),
             targets: vec![
-                ("The sign of every predicted effect beyond noise is right: 13 of 15".to_owned(), false),
-                ("Median absolute error at most 3 points: 1.9".to_owned(), true),
+                ("The sign of every predicted effect beyond noise is right: 13 of 15".to_owned(), Target::Open),
+                ("Median absolute error at most 3 points: 1.9".to_owned(), Target::Met),
             ],
         },
     }
@@ -258,11 +259,12 @@ pub fn rate_control() -> ExperimentResults {
             predicted: 2,
             beyond_noise: 1,
             sign_right: 1,
+            sign_open: 0,
             median_abs_error_pct: Some(2.3),
             max_abs_error_pct: Some(4.5),
             targets: vec![
-                ("SRC at the peak +14% (±3): +10.6%".to_owned(), false),
-                ("SRC at low load about 0: 0.0%".to_owned(), true),
+                ("SRC at the peak +14% (±3): +10.6%".to_owned(), Target::Missed),
+                ("SRC at low load about 0: 0.0%".to_owned(), Target::Met),
             ],
         },
     }

@@ -67,7 +67,7 @@ impl Gain {
 }
 
 impl Best<'_> {
-    /// Whether it is best beyond noise.
+    /// Whether it is best beyond chance.
     pub fn is_clear(&self) -> bool {
         self.has_intervals && self.rivals.is_empty()
     }
@@ -153,8 +153,8 @@ impl<'a> Grid<'a> {
     fn said(&self, best: &Best, numbers: String) -> String {
         let rivals = match best.rivals.len() {
             0 => String::new(),
-            1..=RIVALS_NAMED => format!(", within noise of {}", best.rivals.join(", ")),
-            many => format!(", within noise of {many} others"),
+            1..=RIVALS_NAMED => format!(", within chance of {}", best.rivals.join(", ")),
+            many => format!(", within chance of {many} others"),
         };
         format!("{} ({numbers}{rivals})", self.rows[best.row].0)
     }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(
             grid.sentences(),
             [
-                "Best at load 1: 1:1 (+0.3%, within noise of 5:4, hard); load 2: 5:4 (+1.4%); load 4: 5:4 (+6.2%); \
+                "Best at load 1: 1:1 (+0.3%, within chance of 5:4, hard); load 2: 5:4 (+1.4%); load 4: 5:4 (+6.2%); \
                  load 8: 100:1 (+3.0%).",
                 "Best on average: 5:4 (+1.7%); best in the worst case: 1:1 (−0.5%).",
                 "Some gains have no interval, as they come from one replication: which setting is best there may be \

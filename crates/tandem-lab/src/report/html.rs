@@ -10,11 +10,11 @@ use super::{
     heat_map::Grid,
     number,
     onset::onset,
-    outcome::{beyond_noise, effects},
+    outcome::{beyond_chance, effects},
     plot::{self, Legend, Quantity},
 };
 use crate::experiment::NOISE_PCT;
-use crate::results::{Cell, ExperimentResults, Role};
+use crate::results::{Cell, ExperimentResults, Target};
 use askama::Template;
 use std::io;
 
@@ -117,7 +117,7 @@ struct TableRow<'a> {
     variant: &'a str,
     is_first_of_load: bool,
     numbers: Row,
-    is_noise: bool,
+    is_chance: bool,
     role: &'static str,
     /// Class and words of the outcome of a prediction.
     outcome: Option<(&'static str, &'static str)>,
@@ -139,11 +139,14 @@ impl<'a> Section<'a> {
             anchor: results.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
             sign_right: match verdict.beyond_noise {
                 0 => number::MISSING.to_owned(),
-                beyond_noise => format!("{} of {beyond_noise}", verdict.sign_right),
+                beyond_noise if verdict.sign_open == 0 => format!("{} of {beyond_noise}", verdict.sign_right),
+                beyond_noise => {
+                    format!("{} of {beyond_noise}, {} open", verdict.sign_right, verdict.sign_open)
+                }
             },
             median_error: points(verdict.median_abs_error_pct),
             largest_error: points(verdict.max_abs_error_pct),
-            targets_met: verdict.targets.iter().filter(|(_, met)| *met).count(),
+            targets_met: verdict.targets_met(),
             scatter: plot::scatter(results, &legend),
             dots: plot::dots(results, &legend),
             legend: legend.entries(results.cells.iter().filter(|cell| effects(cell).is_some())),
@@ -261,11 +264,8 @@ impl<'a> TableRow<'a> {
             variant: &cell.variant,
             is_first_of_load: true,
             numbers: group.row(cell),
-            is_noise: cell.simulated_effect_pct.is_some() && !beyond_noise(cell),
-            role: match cell.role {
-                Role::Calibrated => "calibrated",
-                Role::Predicted => "predicted",
-            },
+            is_chance: cell.simulated_effect_pct.is_some() && !beyond_chance(cell),
+            role: cell.role.word(),
             outcome: Outcome::of(cell).map(marked),
         }
     }
@@ -277,7 +277,7 @@ fn marked(outcome: Outcome) -> (&'static str, &'static str) {
         Outcome::Close => ("good", "✓ close"),
         Outcome::SignRight => ("fair", "≈ sign right"),
         Outcome::SignWrong => ("bad", "✗ sign wrong"),
-        Outcome::InNoise => ("fair", "~ in noise"),
+        Outcome::WithinChance => ("fair", "~ within chance"),
     }
 }
 
@@ -319,10 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_told_met_or_missed() {
-        let page = written(&[fixture::numa_affinity()]);
-        assert!(page.contains("13 of 15"));
-        assert!(page.contains("✗ missed") && page.contains("✓ met"));
+    fn targets_are_met_or_missed_or_open() {
+        let page = written(&[fixture::numa_affinity(), fixture::rate_control()]);
+        assert!(page.contains("13 of 15, 1 open"));
+        assert!(["✗ missed", "✓ met", "~ open"].iter().all(|word| page.contains(word)));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! At which load a variant starts to matter.
 //!
-//! This is the lowest load of a sweep at which its effect is beyond noise, by its interval, and at least
-//! [`NOISE_PCT`] in magnitude: with enough replications, even a negligible effect is beyond noise. Only
+//! This is the lowest load of a sweep at which its effect is beyond chance, by its interval, and at least
+//! [`NOISE_PCT`] in magnitude: with enough replications, even a negligible effect is beyond chance. Only
 //! metrics with a published effect are examined, and only sweeps along one number.
 
 use super::groups::{Group, distinct, number_of};
-use super::outcome::beyond_noise;
+use super::outcome::beyond_chance;
 use crate::experiment::NOISE_PCT;
 use crate::results::Cell;
 
@@ -14,7 +14,7 @@ use crate::results::Cell;
 pub fn onset(group: &Group) -> Option<String> {
     let key = group.sweep_key().filter(|_| group.is_compared && group.number_keys.len() == 1)?;
     let treatments = || group.cells.iter().filter(|cell| cell.variant != cell.baseline);
-    // Without intervals, as when each load was run once, nothing is known to be beyond noise.
+    // Without intervals, as when each load was run once, nothing is known to be beyond chance.
     treatments().find(|cell| cell.ci_low_pct.is_some())?;
     let first = |variant: &str| {
         let of_variant = treatments().filter(|cell| cell.variant == variant && matters(cell));
@@ -40,7 +40,7 @@ pub fn onset(group: &Group) -> Option<String> {
 }
 
 fn matters(cell: &Cell) -> bool {
-    beyond_noise(cell) && cell.simulated_effect_pct.is_some_and(|effect| effect.abs() >= NOISE_PCT)
+    beyond_chance(cell) && cell.simulated_effect_pct.is_some_and(|effect| effect.abs() >= NOISE_PCT)
 }
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_that_is_small_or_within_noise_does_not_matter() {
+    fn an_effect_that_is_small_or_within_chance_does_not_matter() {
         let mut cells = sweep("small at first", [(0.9, 0.1), (-1.5, 0.1), (9.0, 0.1)]);
         cells.extend(sweep("noisy at first", [(5.0, 6.0), (5.0, 1.0), (5.0, 1.0)]));
         cells.extend(sweep("large", [(5.0, 1.0), (0.0, 1.0), (0.0, 1.0)]));

@@ -15,7 +15,7 @@ pub enum Outcome {
     /// The sign is wrong, or there is an effect where none was published.
     SignWrong,
     /// Further away, and the interval of the simulated effect includes zero.
-    InNoise,
+    WithinChance,
 }
 
 impl Outcome {
@@ -26,11 +26,11 @@ impl Outcome {
         }
         let (published, simulated) = effects(cell)?;
         let sign = published * simulated;
-        // A wrong sign beyond noise is a miss, however small the error.
-        Some(match beyond_noise(cell) {
+        // A wrong sign beyond chance is a miss, however small the error.
+        Some(match beyond_chance(cell) {
             true if sign < 0.0 => Self::SignWrong,
             _ if (simulated - published).abs() <= CLOSE_POINTS => Self::Close,
-            false => Self::InNoise,
+            false => Self::WithinChance,
             true if sign > 0.0 => Self::SignRight,
             true => Self::SignWrong,
         })
@@ -42,7 +42,7 @@ impl Outcome {
             Self::Close => "close",
             Self::SignRight => "sign right",
             Self::SignWrong => "SIGN WRONG",
-            Self::InNoise => "in noise",
+            Self::WithinChance => "within chance",
         }
     }
 }
@@ -59,8 +59,8 @@ pub fn interval(cell: &Cell) -> Option<(f64, f64)> {
     (low.is_finite() && high.is_finite()).then_some((low, high))
 }
 
-/// Whether the interval of the simulated effect leaves out zero. Without an interval nothing is beyond noise.
-pub fn beyond_noise(cell: &Cell) -> bool {
+/// Whether the interval of the simulated effect leaves out zero. Without an interval nothing is beyond chance.
+pub fn beyond_chance(cell: &Cell) -> bool {
     interval(cell).is_some_and(|(low, high)| low > 0.0 || high < 0.0)
 }
 
@@ -79,8 +79,8 @@ mod tests {
             (14.0, -2.0, 1.0, SignWrong),
             (1.0, -1.0, 0.5, SignWrong),
             (1.0, -1.0, 1.5, Close),
-            (14.0, 1.0, 1.5, InNoise),
-            (14.0, -1.0, 1.5, InNoise),
+            (14.0, 1.0, 1.5, WithinChance),
+            (14.0, -1.0, 1.5, WithinChance),
             (0.0, 0.4, 0.1, Close),
             (0.0, 5.0, 0.1, SignWrong),
         ] {
@@ -99,6 +99,6 @@ mod tests {
         for cell in [baseline, calibrated, unpublished, infinite] {
             assert_eq!(Outcome::of(&cell), None, "{cell:?}");
         }
-        assert!(!beyond_noise(&Cell { ci_low_pct: None, ..good }));
+        assert!(!beyond_chance(&Cell { ci_low_pct: None, ..good }));
     }
 }

@@ -10,10 +10,10 @@ use super::{
     heat_map::{Gain, Grid},
     number,
     onset::onset,
-    outcome::{Outcome, beyond_noise},
+    outcome::{Outcome, beyond_chance},
 };
 use crate::experiment::NOISE_PCT;
-use crate::results::{Cell, ExperimentResults, Role};
+use crate::results::{Cell, ExperimentResults, Role, Target};
 use std::io::{self, Write};
 
 const MAX_WIDTH: usize = 100;
@@ -150,12 +150,12 @@ fn key_texts(group: &Group, keys: &[(&str, i64)]) -> Vec<String> {
     group.number_keys.iter().map(|name| value(name).unwrap_or_default()).collect()
 }
 
-/// Value and effect in one; an effect that may be noise is in brackets.
+/// Value and effect in one; an effect that may be chance is in brackets.
 fn value_and_effect(group: &Group, cell: &Cell) -> String {
     let row = group.row(cell);
     match (row.simulated, row.simulated_effect) {
         (value, effect) if effect.is_empty() => value,
-        (value, effect) if beyond_noise(cell) => format!("{value} {:>9}", effect + " "),
+        (value, effect) if beyond_chance(cell) => format!("{value} {:>9}", effect + " "),
         (value, effect) => format!("{value} {:>9}", format!("({effect})")),
     }
 }
@@ -163,23 +163,29 @@ fn value_and_effect(group: &Group, cell: &Cell) -> String {
 /// Whether a cell is calibrated or a prediction, and how close it is.
 fn standing(cell: &Cell) -> &'static str {
     match (cell.role, Outcome::of(cell)) {
-        (Role::Calibrated, _) => "calibrated",
         (Role::Predicted, Some(outcome)) => outcome.words(),
-        (Role::Predicted, None) => "predicted",
+        (role, _) => role.word(),
     }
 }
 
 fn write_verdicts(results: &[ExperimentResults], out: &mut dyn Write) -> io::Result<()> {
     let legend = format!(
-        "All numbers but the calibrated ones are predictions. close: at most {} points from the published effect; \
-         in noise: further, but its 95% interval holds zero. In a sweep such an effect is in brackets, and a variant starts \
-         to matter where its effect is beyond noise and at least {NOISE_PCT} point.",
+        "All numbers but the calibrated ones are predictions; a composite sums up some that count by themselves. \
+         close: at most {} points from the published effect; within chance: further, but its 95% interval holds zero. \
+         In a sweep such an effect is in brackets, and a variant starts to matter where its effect is beyond chance and at \
+         least {NOISE_PCT} point. A sign counts where the published effect is beyond noise, and is open where the \
+         simulated one is within chance. A target is open if chance decides whether it is met.",
         super::CLOSE_POINTS
     );
     writeln!(out, "{}", wrapped(&legend, ""))?;
     for experiment in results {
-        for (target, met) in &experiment.verdict.targets {
-            let line = format!("{} {}: {target}", if *met { "met   " } else { "MISSED" }, experiment.name);
+        for (text, target) in &experiment.verdict.targets {
+            let word = match target {
+                Target::Met => "met   ",
+                Target::Missed => "MISSED",
+                Target::Open => "open  ",
+            };
+            let line = format!("{word} {}: {text}", experiment.name);
             write!(out, "{}", wrapped(&line, "       "))?;
         }
     }
@@ -187,6 +193,7 @@ fn write_verdicts(results: &[ExperimentResults], out: &mut dyn Write) -> io::Res
         ("experiment", Align::Left),
         ("predicted", Align::Right),
         ("sign right", Align::Right),
+        ("open", Align::Right),
         ("median error", Align::Right),
         ("largest error", Align::Right),
         ("targets", Align::Left),
@@ -197,14 +204,14 @@ fn write_verdicts(results: &[ExperimentResults], out: &mut dyn Write) -> io::Res
             let error = error.filter(|error| error.is_finite());
             error.map_or(number::MISSING.to_owned(), |error| format!("{error:.1} points"))
         };
-        let met = verdict.targets.iter().filter(|(_, met)| *met).count();
         vec![
             experiment.name.clone(),
             verdict.predicted.to_string(),
             format!("{} of {}", verdict.sign_right, verdict.beyond_noise),
+            verdict.sign_open.to_string(),
             points(verdict.median_abs_error_pct),
             points(verdict.max_abs_error_pct),
-            format!("{met} of {} met", verdict.targets.len()),
+            format!("{} of {} met", verdict.targets_met(), verdict.targets.len()),
         ]
     });
     write!(out, "\n{}", aligned(&columns, &rows.collect::<Vec<_>>()))
@@ -339,7 +346,7 @@ mod tests {
         assert!(row("2  no-affinity").ends_with("calibrated"));
         assert!(row("6  pinning").ends_with("close"));
         assert!(text.contains("SIGN WRONG"));
-        assert!(text.contains("MISSED numa-affinity: The sign of every predicted effect"));
+        assert!(text.contains("open   numa-affinity: The sign of every predicted effect"));
     }
 
     #[test]
@@ -370,7 +377,7 @@ mod tests {
             ["1:1 +0.3* −0.5 +1.0 +2.0", "5:4 +0.2 +1.4* +6.2* −1.0", "100:1 −0.9 −2.0 −6.0 +3.0*"]
         );
         assert!(
-            rows[5].starts_with("Best at load 1: 1:1 (+0.3%, within noise of 5:4, hard); load 2: 5:4"),
+            rows[5].starts_with("Best at load 1: 1:1 (+0.3%, within chance of 5:4, hard); load 2: 5:4"),
             "{text}"
         );
     }
@@ -382,7 +389,7 @@ mod tests {
         assert!(last[1].starts_with("rate-control"), "{text}");
         assert_eq!(
             last[0].split_whitespace().collect::<Vec<_>>().join(" "),
-            "numa-affinity 18 13 of 15 1.9 points 10.6 points 1 of 2 met"
+            "numa-affinity 18 13 of 15 1 1.9 points 10.6 points 1 of 2 met"
         );
         assert_eq!(written(&[]), "");
     }

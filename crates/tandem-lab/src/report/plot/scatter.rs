@@ -51,7 +51,8 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
         );
         let class = format!("mark {}", mark.colour);
         svg.marker(mark.shape, at(published, simulated), MARKER, &class, Some(&tooltip));
-        if matches!(Outcome::of(cell), Some(Outcome::SignRight | Outcome::SignWrong | Outcome::InNoise)) {
+        if matches!(Outcome::of(cell), Some(Outcome::SignRight | Outcome::SignWrong | Outcome::WithinChance))
+        {
             labels.write(&mut svg, at(published, simulated), &cell_name(cell));
         }
     }
