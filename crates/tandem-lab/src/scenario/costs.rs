@@ -34,6 +34,9 @@ pub struct CostSwitches {
     pub numa_fault: Option<bool>,
     /// Handling of interrupts.
     pub interrupt: Option<bool>,
+    /// Ticks of each kernel at times of its own, and a little late, as the seed says; if not, at multiples of
+    /// their period, all together.
+    pub timer: Option<bool>,
     /// How long an idle pCPU takes to wake up, such as "5us"; it depends on the firmware and its settings, so
     /// that it is nothing if absent.
     pub idle_exit: Option<Located<Duration>>,
@@ -59,6 +62,7 @@ impl CostSwitches {
             spin_lock: models.spin_lock.filter(|_| on(self.spin_lock)),
             numa_fault: models.numa_fault.filter(|_| on(self.numa_fault)),
             interrupt: models.interrupt.filter(|_| on(self.interrupt)),
+            timer: models.timer.filter(|_| on(self.timer)),
             idle: self.idle_exit.as_ref().map(|exit| Idle { exit_ns: exit.ns }),
         }
     }

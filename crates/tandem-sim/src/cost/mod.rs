@@ -14,6 +14,7 @@ mod memory;
 mod numa_fault;
 mod smt;
 mod spin_lock;
+mod timer;
 mod vm_exit;
 
 pub use cache::{Cache, CacheFill, Residue};
@@ -26,6 +27,7 @@ pub use memory::Memory;
 pub use numa_fault::NumaFault;
 pub use smt::Smt;
 pub use spin_lock::SpinLock;
+pub use timer::Timer;
 pub use vm_exit::VmExit;
 
 /// The cost models of a machine; `None` switches one off.
@@ -51,6 +53,8 @@ pub struct CostModels {
     pub numa_fault: Option<NumaFault>,
     /// Device and timer interrupts.
     pub interrupt: Option<Interrupt>,
+    /// When ticks come.
+    pub timer: Option<Timer>,
     /// Waking an idle CPU. Depends on the settings of the firmware and the host, so there is no default.
     pub idle: Option<Idle>,
 }
@@ -74,6 +78,7 @@ impl CostModels {
             spin_lock: Some(SpinLock::default()),
             numa_fault: Some(NumaFault::default()),
             interrupt: Some(Interrupt::default()),
+            timer: Some(Timer),
             idle: None,
         }
     }

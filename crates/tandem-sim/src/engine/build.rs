@@ -3,6 +3,7 @@
 use super::life::Life;
 use super::random::{Entity, Stream};
 use super::vm::VmState;
+use crate::cost::Timer;
 use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Task, TaskKind};
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
@@ -64,7 +65,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
             programs = guest.programs.iter().map(|known| compiler.compile(&known.program)).collect();
             let (tasks, facts) = guest_tasks(id, guest, &programs, seed);
             families = tasks.len();
-            guests.push(guest_kernel(id, guest, first_vcpu, (tasks, facts), seed));
+            guests.push(guest_kernel(id, guest, first_vcpu, (tasks, facts), scenario.costs.timer, seed));
         }
         vms.push(VmState::new(
             vm,
@@ -112,6 +113,8 @@ fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>, see
         machine: Arc::clone(&scenario.machine),
         context_switch: scenario.costs.context_switch,
         interrupt: scenario.costs.interrupt,
+        timer: scenario.costs.timer,
+        seed,
         policy: AnyPolicy::new(&scenario.policy, &scenario.machine, &facts, &vms, &scenario.cgroups, seed),
         tasks,
         facts,
@@ -125,6 +128,7 @@ fn guest_kernel(
     guest: &Guest,
     first_vcpu: TaskId,
     (tasks, facts): (Vec<Task>, Vec<TaskFacts>),
+    timer: Option<Timer>,
     seed: u64,
 ) -> Kernel {
     Kernel::new(KernelParts {
@@ -132,6 +136,8 @@ fn guest_kernel(
         machine: Arc::clone(&guest.topology),
         context_switch: guest.context_switch,
         interrupt: guest.interrupt,
+        timer,
+        seed,
         policy: AnyPolicy::new(&guest.policy, &guest.topology, &facts, &[], &[], seed),
         tasks,
         facts,

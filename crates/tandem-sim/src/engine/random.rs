@@ -21,6 +21,10 @@ pub enum Entity {
     Life = 4,
     /// What a kernel does late, or not at all.
     Disturbance = 5,
+    /// Where in its period a kernel ticks.
+    TickPhase = 6,
+    /// How late a tick is.
+    TickLateness = 7,
 }
 
 /// A reproducible stream of random numbers.
@@ -30,7 +34,7 @@ pub struct Stream(Pcg32);
 impl Stream {
     /// The stream of the `index`-th entity of its kind under this seed.
     pub fn new(seed: u64, entity: Entity, index: u64) -> Self {
-        let key = mix(mix(seed).wrapping_add(mix((entity as u64) << 32 ^ index)));
+        let key = random(seed, entity, index);
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&key.to_le_bytes());
         bytes[8..].copy_from_slice(&mix(key).to_le_bytes());
@@ -64,6 +68,11 @@ impl Stream {
         const STEPS: f64 = (1u64 << 53) as f64;
         ((self.0.next_u64() >> 11) + 1) as f64 / STEPS
     }
+}
+
+/// One random number for an entity of a kind under a seed.
+pub fn random(seed: u64, entity: Entity, index: u64) -> u64 {
+    mix(mix(seed).wrapping_add(mix((entity as u64) << 32 ^ index)))
 }
 
 /// The key of the `nth` child of a task with this key: it depends on the family alone, not on when it was

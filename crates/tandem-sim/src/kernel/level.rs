@@ -4,8 +4,9 @@ use super::cpu::{Cpu, CpuUse};
 use super::outbox::Outbox;
 use super::task::{Task, TaskKind};
 use super::tasks::Tasks;
+use super::ticks::Ticks;
 use super::usage::Usage;
-use crate::cost::{ContextSwitch, Interrupt};
+use crate::cost::{ContextSwitch, Interrupt, Timer};
 use crate::engine::event_queue::NEVER;
 use crate::policy::sched_ext::Ending;
 use crate::policy::{AnyPolicy, Context, Policy, TaskFacts};
@@ -28,6 +29,7 @@ pub(crate) struct Kernel {
     cpus: Vec<Cpu>,
     tasks: Tasks,
     usage: Usage,
+    ticks: Ticks,
     /// In a guest's kernel, the first of the host's tasks that are its CPUs; they follow each other.
     first_vcpu: TaskId,
     /// In a guest's kernel, the vCPU that the host has yielded to last.
@@ -74,6 +76,8 @@ pub(crate) struct KernelParts {
     pub machine: Arc<Machine>,
     pub context_switch: Option<ContextSwitch>,
     pub interrupt: Option<Interrupt>,
+    pub timer: Option<Timer>,
+    pub seed: u64,
     pub policy: AnyPolicy,
     pub tasks: Vec<Task>,
     pub facts: Vec<TaskFacts>,
@@ -88,6 +92,8 @@ impl Kernel {
         let is_host = parts.id == KernelId::HOST;
         let cpus = (0..cpu_count).map(|cpu| Cpu::new(is_host.then(|| CpuId::from(cpu))));
         let tasks = Tasks::new(parts.tasks, parts.facts);
+        let (apart, period_ns) = (parts.policy.ticks_apart(), parts.policy.tick_period_ns());
+        let ticks = Ticks::new(parts.timer, parts.seed, parts.id, cpu_count, apart, period_ns);
         Self {
             id: parts.id,
             context_switch: parts.context_switch,
@@ -98,6 +104,7 @@ impl Kernel {
             cpus: cpus.collect(),
             usage: Usage::new(parts.groups, !is_host, tasks.all()),
             tasks,
+            ticks,
             first_vcpu: parts.first_vcpu,
             last_boosted: CpuId(0),
             stolen_ns: vec![0; cpu_count],
@@ -265,11 +272,14 @@ impl Kernel {
         self.context_switch.map_or(0, |cost| cost.address_space_ns)
     }
 
-    /// Ticks fall on multiples of their period, on all CPUs alike, but for what they are late by.
+    /// When the next tick of the CPU comes.
     #[inline]
-    pub fn next_tick_ns(&mut self, now_ns: u64) -> u64 {
-        let period_ns = self.policy.tick_period_ns();
-        (now_ns / period_ns + 1) * period_ns + self.policy.tick_delay_ns()
+    pub fn next_tick_ns(&mut self, cpu: CpuId, now_ns: u64) -> u64 {
+        self.ticks.next_ns(cpu, now_ns) + self.policy.tick_delay_ns()
+    }
+
+    pub fn ticks_mut(&mut self) -> &mut Ticks {
+        &mut self.ticks
     }
 
     /// Stops the tick of a CPU if its task lets it stop, and starts it again if not. A CPU that idles has
@@ -282,7 +292,7 @@ impl Kernel {
         if self.policy.stops_tick(cpu) {
             self[cpu].tick_ns = NEVER;
         } else if self[cpu].tick_ns == NEVER {
-            self[cpu].tick_ns = self.next_tick_ns(now_ns);
+            self[cpu].tick_ns = self.next_tick_ns(cpu, now_ns);
         }
     }
 

@@ -40,6 +40,7 @@ mod schedule;
 mod shared_state;
 mod task;
 mod tasks;
+mod ticks;
 mod usage;
 mod vcpu;
 

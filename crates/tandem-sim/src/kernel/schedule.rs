@@ -151,7 +151,8 @@ impl<O: Observer> System<O> {
             self.processors.lock_queue(&mut self.kernels, on.cpu, on.cpu, hold_ns);
         }
         let kernel = &mut self.kernels[on.kernel];
-        kernel[on.cpu].tick_ns = kernel.next_tick_ns(now_ns);
+        kernel.ticks_mut().handled(on.cpu, now_ns);
+        kernel[on.cpu].tick_ns = kernel.next_tick_ns(on.cpu, now_ns);
         if let Some(task) = kernel[on.cpu].current {
             kernel.ask(now_ns, |policy, ctx| policy.tick(ctx, on.cpu, task));
             charge_queues(&mut self.kernels, &mut self.processors, on);
@@ -330,7 +331,8 @@ impl<O: Observer> System<O> {
         };
         cpu.loaded = Some(task);
         if before.is_none() {
-            let tick_ns = kernel.next_tick_ns(now_ns);
+            kernel.ticks_mut().resumed(on.cpu);
+            let tick_ns = kernel.next_tick_ns(on.cpu, now_ns);
             kernel[on.cpu].tick_ns = tick_ns;
         }
         if before.is_none() && on.is_host() {

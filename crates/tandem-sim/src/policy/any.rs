@@ -167,6 +167,10 @@ impl Policy for AnyPolicy {
         each!(self, policy => policy.tick_period_ns())
     }
 
+    fn ticks_apart(&self) -> bool {
+        each!(self, policy => policy.ticks_apart())
+    }
+
     #[inline]
     fn tick_delay_ns(&mut self) -> u64 {
         each!(self, policy => policy.tick_delay_ns())

@@ -211,6 +211,11 @@ pub trait Policy {
     /// Period of the tick on a CPU that is not idle, ns.
     fn tick_period_ns(&self) -> u64;
 
+    /// Whether each CPU keeps the time of its ticks for itself, as in Xen, rather than all together.
+    fn ticks_apart(&self) -> bool {
+        false
+    }
+
     /// Delay of the next tick of a CPU, ns.
     fn tick_delay_ns(&mut self) -> u64 {
         0

@@ -377,6 +377,10 @@ impl Policy for Credit {
         self.settings.timeslice_ns / TICKS_PER_TIMESLICE
     }
 
+    fn ticks_apart(&self) -> bool {
+        true
+    }
+
     fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         if self.vcpus[task.index()].priority == Priority::Boost {
             self.set_priority(task, Priority::Under);
