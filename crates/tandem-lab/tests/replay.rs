@@ -11,7 +11,7 @@ use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 use tandem_sim::cost::CostModels;
 use tandem_sim::metrics::RunMetrics;
-use tandem_sim::policy::credit::CreditSettings;
+use tandem_sim::policy::credit::{CreditSettings, Era};
 use tandem_sim::run_observed;
 use tandem_sim::scenario::{
     Affinity, AffinityChange, HostTask, PolicySettings, Scenario, Workload, WorkloadKind,
@@ -75,7 +75,11 @@ fn replay(
     let scenario = Scenario {
         machine: Arc::new(MachineBuilder::symmetric(2, 3, 1).build().unwrap()),
         costs: CostModels::off(),
-        policy: PolicySettings::Credit(CreditSettings { ratelimit_ns, ..CreditSettings::default() }),
+        policy: PolicySettings::Credit(CreditSettings {
+            era: Era::Xen4_13,
+            ratelimit_ns,
+            ..CreditSettings::default()
+        }),
         workloads: domains.into_iter().map(domain).collect(),
         warmup_ns: 0,
         length_ns: xen.length_ns,

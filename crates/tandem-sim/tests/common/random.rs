@@ -21,7 +21,7 @@ use tandem_sim::scenario::{
 
 const PROFILES: usize = 2;
 const COUNTERS: usize = 2;
-pub const ERAS: [Era; 4] = [Era::Xen4_2, Era::Xen4_3, Era::Xen4_5, Era::Xen4_9];
+pub const ERAS: [Era; 5] = [Era::Xen4_2, Era::Xen4_3, Era::Xen4_5, Era::Xen4_9, Era::Xen4_13];
 
 /// How many cases a property gets: a quarter of proptest's own number, which `PROPTEST_CASES` sets.
 pub fn some_cases() -> ProptestConfig {
