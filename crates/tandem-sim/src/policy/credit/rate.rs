@@ -44,7 +44,7 @@ impl Credit {
             return None;
         }
         Some(match modern {
-            // The shortest timer is for a vCPU that has only just begun, not for one whose limit ends soon.
+            // The shortest timer is for a vCPU that has just begun, not for one whose limit ends soon.
             true if ran_ns < RATELIMIT_TIMER_MIN_NS => RATELIMIT_TIMER_MIN_NS,
             true => limit_ns - ran_ns,
             false => limit_ns,

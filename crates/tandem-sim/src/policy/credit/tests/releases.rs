@@ -36,7 +36,7 @@ fn csched_vcpu_wake_boosts_after_a_migration_until_4_6() {
 
 /// The flag stays until the vCPU is next queued, even if that is at a wake-up.
 #[test]
-fn csched_vcpu_wake_does_not_boost_who_was_moved_in_its_sleep() {
+fn csched_vcpu_wake_does_not_boost_a_vcpu_moved_in_its_sleep() {
     for (era, expected) in ALL.into_iter().zip([Boost, Boost, Boost, Under, Under]) {
         let mut situation = Situation::of_era(era, (1, 2, 1), &[(&[], &[])]);
         situation.ask(|credit, ctx| credit.migrate(ctx, TaskId(0)));
