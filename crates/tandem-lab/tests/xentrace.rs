@@ -3,7 +3,28 @@
 use std::fs;
 use tandem_lab::xentrace::{Bursts, History, Summary, VcpuSummary, read_bursts, read_trace, write_bursts};
 
-const TRACES: [&str; 4] = ["credit.r0", "credit.r1000", "credit.soft.n0", "credit.soft.spill"];
+const TRACES: [&str; 20] = [
+    "credit.cap",
+    "credit.r0",
+    "credit.r1000",
+    "credit.soft.n0",
+    "credit.soft.spill",
+    "credit.wpin",
+    "credit2.apart.r0",
+    "credit2.apart.r1000",
+    "credit2.apart.r5000",
+    "credit2.cap",
+    "credit2.r0",
+    "credit2.r1000",
+    "credit2.r5000",
+    "credit2.soft.n0",
+    "credit2.soft.n1",
+    "credit2.soft.spill",
+    "credit2.w1",
+    "credit2.w2",
+    "credit2.w4",
+    "credit2.wpin",
+];
 
 fn file(name: &str) -> Vec<u8> {
     let path = format!("{}/tests/xen/{name}", env!("CARGO_MANIFEST_DIR"));

@@ -10,6 +10,7 @@ use tandem_sim::metrics::{RunMetrics, VmMetrics};
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
 use tandem_sim::program::Op;
 use tandem_sim::run;
+use tandem_sim::scenario::Workload;
 
 const SECOND: u64 = 1_000 * MS;
 
@@ -27,7 +28,7 @@ fn assert_near(actual: f64, expected: f64, tolerance: f64) {
 
 #[test]
 fn three_equal_vcpus_on_two_pcpus_get_two_thirds_each() {
-    for era in [Era::Xen4_2, Era::Xen4_3, Era::Xen4_5, Era::Xen4_9] {
+    for era in [Era::Xen4_2, Era::Xen4_3, Era::Xen4_5, Era::Xen4_9, Era::Xen4_13] {
         let machine = cores(2);
         let vms = ["a", "b", "c"].map(|name| vm(name, &machine, 1, hog())).to_vec();
         let policy = CreditSettings { era, ..CreditSettings::default() };
@@ -48,6 +49,36 @@ fn weights_share_in_proportion() {
     scenario.warmup_ns = SECOND;
     let shares = shares(&run(&scenario, 1).unwrap());
     assert_near(shares[1] / shares[0], 2.0, 0.02);
+}
+
+/// The accounting (`csched_acct()`) hands out what all pCPUs can burn, so that vCPUs pinned to a few of them
+/// all have credit, whatever their weights. The real Xen does this as well.
+#[test]
+fn weights_mean_nothing_to_vcpus_pinned_to_few_pcpus() {
+    let light_share = |pcpus: u32, starts_ns: [u64; 2]| {
+        let machine = cores(pcpus);
+        let vms = ["light", "heavy"].into_iter().zip([256, 1024]).zip(starts_ns);
+        let vms = vms.map(|((name, weight), start_ns)| {
+            let ops = [vec![sleep(start_ns)], hog()].concat();
+            let pinned = with_affinity(vm(name, &machine, 1, ops), CpuMask::first(1), None);
+            Workload { weight, ..pinned }
+        });
+        let vms = vms.collect();
+        let mut scenario = textbook(machine, CreditSettings::default(), 10 * SECOND, vms);
+        scenario.warmup_ns = SECOND;
+        shares(&run(&scenario, 1).unwrap())[0]
+    };
+    for first_ns in (0..40).map(|at| at * 777 * US) {
+        for second_ns in [first_ns, first_ns + MS, first_ns + 17 * MS] {
+            assert_near(light_share(4, [first_ns, second_ns]), 0.5, 0.005);
+        }
+    }
+    // With just twice the pCPUs there is as much credit as the two can burn. If they switch shortly before
+    // each accounting, it always finds the light one first on its list, with its share by weight.
+    let starts = (0..40).map(|at| at * 777 * US);
+    let found: Vec<f64> = starts.map(|start_ns| light_share(2, [start_ns; 2])).collect();
+    assert!(found.iter().filter(|&&share| (share - 0.5).abs() <= 0.005).count() >= 30, "{found:?}");
+    assert!(found.iter().all(|&share| share > 0.42), "{found:?}");
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub struct Args {
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
     settings: Vec<(String, Key)>,
     /// Give the host, or all guests, another scheduler: host=NAME or guest=NAME, where NAME is xen-credit
-    /// (hosts only), linux, tandem, or object: and the path of a sched_ext scheduler's object file
+    /// or xen-credit2 (hosts only), linux, tandem, or object: and the path of a sched_ext scheduler's object
+    /// file
     #[arg(long = "policy", value_name = "LEVEL=NAME", value_parser = parse_level)]
     policies: Vec<Level>,
     /// How to print the result

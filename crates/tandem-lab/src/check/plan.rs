@@ -292,6 +292,7 @@ impl Plan {
             (self.timer_failure_pct > 0).then(|| format!("timer_failure_pct = {}", self.timer_failure_pct));
         match (name, fault) {
             (SchedulerName::XenCredit, _) => "\"xen-credit\"".into(),
+            (SchedulerName::XenCredit2, _) => "\"xen-credit2\"".into(),
             (SchedulerName::Linux, _) => "\"linux\"".into(),
             (SchedulerName::Tandem, None) => "\"tandem\"".into(),
             (SchedulerName::Tandem, Some(fault)) => format!("{{ tandem = {{ {fault} }} }}"),

@@ -48,7 +48,7 @@ impl CostSwitches {
         let on = |switch: Option<bool>| switch.or(self.all).unwrap_or(true);
         let models = CostModels::all();
         let context_switch = match policy {
-            PolicySettings::Credit(_) => ContextSwitch::default(),
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) => ContextSwitch::default(),
             PolicySettings::Linux(_) | PolicySettings::SchedExt(_) => ContextSwitch::linux(),
         };
         CostModels {

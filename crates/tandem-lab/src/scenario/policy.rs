@@ -8,6 +8,7 @@ macro_rules! laid_over {
 pub mod agent;
 pub mod compiled;
 pub mod credit;
+pub mod credit2;
 pub mod former;
 pub mod linux;
 pub mod pause_loop;
@@ -37,8 +38,8 @@ use tandem_sim::scenario::{Homes, PolicySettings};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTable {
-    /// The scheduler of the host: "xen-credit", which it is if absent, "linux" or "tandem" with its defaults;
-    /// or a table with its settings, such as { linux = { version = "5.2" } }; or one with the path of another
+    /// The scheduler of the host: "xen-credit", which it is if absent, "xen-credit2", "linux" or "tandem" with
+    /// its defaults; or a table with its settings, such as { linux = { version = "5.2" } }; or one with the path of another
     /// sched_ext scheduler's object file, such as { object = "scheduler.bpf.o" }.
     pub host: Option<HostScheduler>,
     /// The scheduler of every guest kernel, in the same forms: "linux", which it is if absent, "tandem", in
@@ -184,8 +185,16 @@ impl PolicyTable {
     /// Directed yields, if the host does not have them.
     fn foreign_yield(&self, host: &HostScheduler) -> Option<(Range<usize>, &'static str)> {
         let yields = self.pause_loop_table()?.directed_yield.as_ref()?;
-        let HostScheduler::XenCredit(_) = host else { return None };
-        Some((yields.span(), "`directed_yield` has no effect under the host `xen-credit`; remove it"))
+        let problem = match host {
+            HostScheduler::XenCredit(_) => {
+                "`directed_yield` has no effect under the host `xen-credit`; remove it"
+            }
+            HostScheduler::XenCredit2(_) => {
+                "`directed_yield` has no effect under the host `xen-credit2`; remove it"
+            }
+            HostScheduler::Linux(_) | HostScheduler::Tandem(_) | HostScheduler::Object(_) => return None,
+        };
+        Some((yields.span(), problem))
     }
 
     fn pause_loop_table(&self) -> Option<&PauseLoopTable> {

@@ -62,13 +62,17 @@ pub fn read_bursts(from: impl io::Read) -> Result<Bursts, csv::Error> {
 /// Sleeps begin at the end of the previous burst, as with a guest's timers. With the recorded instants
 /// instead, a vCPU that the scheduler under test delays would never catch up, and would no longer sleep. A
 /// burst that the end of the trace cuts off goes on for ever, so a run must not last longer than the trace.
-pub fn replay_programs(bursts: &Bursts) -> Vec<(VcpuKey, Program)> {
+///
+/// `wake_latency_ns`: the time that Xen itself took from a wake-up of the vCPU until it ran. It is slept, too:
+/// other vCPUs ran on.
+pub fn replay_programs(bursts: &Bursts, wake_latency_ns: impl Fn(VcpuKey) -> u64) -> Vec<(VcpuKey, Program)> {
     let programs = bursts.iter().map(|(&vcpu, bursts)| {
         let mut ops = Vec::with_capacity(2 * bursts.len());
         let mut asleep_since_ns = Some(0);
         for burst in bursts {
             let slept_ns = burst.wake_ns.saturating_sub(asleep_since_ns.unwrap_or(burst.wake_ns));
-            ops.push(Op::Sleep(Amount::Fixed(slept_ns)));
+            let latency_ns = if burst.wake_ns > 0 { wake_latency_ns(vcpu) } else { 0 };
+            ops.push(Op::Sleep(Amount::Fixed(slept_ns + latency_ns)));
             ops.push(replay_work(burst));
             asleep_since_ns = burst.block_ns;
         }

@@ -1,6 +1,6 @@
 //! The figures of a trace that a model is compared with.
 
-use super::history::{History, RunEnd, VcpuHistory};
+use super::history::{Burst, History, Run, RunEnd, VcpuHistory};
 use super::record::{EventKind, Trace, VcpuKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -55,9 +55,15 @@ pub struct VcpuSummary {
     pub preempted_run_min_ns: Option<u64>,
     /// Their median, ns.
     pub preempted_run_p50_ns: Option<u64>,
+    /// How long Xen itself takes from a wake-up until the vCPU runs, ns: the mean of the wake-ups after which
+    /// it did not wait; `None` if it waited after most.
+    pub wake_latency_ns: Option<u64>,
     /// The pCPUs that it ran on, one after another.
     pub pcpus: Vec<u32>,
 }
+
+/// A vCPU that runs less than this after its wake-up did not wait for a pCPU, ns.
+const NO_WAIT_NS: u64 = 200_000;
 
 impl Summary {
     /// Sums up a trace and its history.
@@ -100,9 +106,23 @@ impl VcpuSummary {
             preemptions: preempted().count() as u64,
             preempted_run_min_ns: whole_preempted().min(),
             preempted_run_p50_ns: median(whole_preempted()),
+            wake_latency_ns: wake_latency_ns(bursts, runs),
             pcpus,
         }
     }
+}
+
+/// The mean time from a wake-up to the run, of those that are shorter than [`NO_WAIT_NS`], if most are.
+fn wake_latency_ns(bursts: &[Burst], runs: &[Run]) -> Option<u64> {
+    let starts: Vec<u64> = runs.iter().filter_map(|run| run.start_ns).collect();
+    let wakes = || bursts.iter().map(|burst| burst.wake_ns).filter(|&wake_ns| wake_ns > 0);
+    let latencies = wakes().filter_map(|wake_ns| {
+        let start_ns = starts.get(starts.partition_point(|&start_ns| start_ns < wake_ns))?;
+        Some(start_ns - wake_ns).filter(|&latency_ns| latency_ns < NO_WAIT_NS)
+    });
+    let latencies: Vec<u64> = latencies.collect();
+    let most = 2 * latencies.len() >= wakes().count();
+    latencies.iter().sum::<u64>().checked_div(latencies.len() as u64).filter(|_| most)
 }
 
 /// The median; the upper one of an even number.

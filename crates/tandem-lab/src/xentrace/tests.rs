@@ -133,19 +133,20 @@ fn summarises_preempted_runs_and_rate_limit() {
     assert_eq!(a.preempted_run_min_ns, Some(1_000));
     assert_eq!(a.pcpus, [4]);
     assert_eq!(summary.vcpus[1].burst_p50_ns, None, "the first burst began with the trace");
+    assert_eq!(summary.vcpus[1].wake_latency_ns, Some(910), "the first wake-up began with the trace, too");
 }
 
 #[test]
 fn replays_bursts_and_sleeps_and_goes_on_after_the_last() {
     let bursts = Bursts::from([(A, vec![burst(3, 7, Some(12)), burst(20, 5, None)])]);
-    let [(vcpu, program)] = &replay_programs(&bursts)[..] else {
+    let [(vcpu, program)] = &replay_programs(&bursts, |_| 100)[..] else {
         panic!("one program for one vCPU");
     };
     assert_eq!(*vcpu, A);
     let compute = |work_ns| Op::Compute { work: Amount::Fixed(work_ns), profile: None };
     let for_ever = Op::Repeat { times: None, body: vec![compute(1_000_000_000)] };
     let sleep = |time_ns| Op::Sleep(Amount::Fixed(time_ns));
-    let ops = [sleep(3), compute(7), sleep(8), for_ever];
+    let ops = [sleep(103), compute(7), sleep(108), for_ever];
     assert_eq!(program.ops, ops);
 }
 
@@ -173,7 +174,7 @@ fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     write_bursts(&bursts, &mut file).unwrap();
     let not_empty = bursts.into_iter().filter(|(_, bursts)| !bursts.is_empty()).collect::<Bursts>();
     prop_assert_eq!(&read_bursts(&file[..]).unwrap(), &not_empty);
-    prop_assert_eq!(replay_programs(&not_empty).len(), not_empty.len());
+    prop_assert_eq!(replay_programs(&not_empty, |_| 0).len(), not_empty.len());
     Ok(())
 }
 

@@ -236,7 +236,7 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
         (
             "host = { linux = {",
             "host = { kvm = {",
-            ":6: there is no scheduler `kvm`, expected \"xen-credit\", \"linux\", \"tandem\", or a table",
+            ":6: there is no scheduler `kvm`, expected \"xen-credit\", \"xen-credit2\", \"linux\", \"tandem\", or a table",
         ),
         (
             "version = \"4.2\"",

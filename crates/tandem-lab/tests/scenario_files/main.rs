@@ -1,6 +1,7 @@
 //! Scenario files: the resulting scenarios, and the errors about mistakes.
 
 mod coherence;
+mod credit2;
 mod former;
 mod guests;
 mod homes;

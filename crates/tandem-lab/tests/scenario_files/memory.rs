@@ -119,7 +119,7 @@ fn numa_balancing_is_a_setting_of_a_linux_host() {
     };
     let is_on = |host: &str| match policy(host).unwrap().policy {
         PolicySettings::Linux(settings) => settings.numa_balancing,
-        PolicySettings::Credit(_) | PolicySettings::SchedExt(_) => false,
+        PolicySettings::Credit(_) | PolicySettings::Credit2(_) | PolicySettings::SchedExt(_) => false,
     };
     assert!(!is_on("host = \"linux\""), "off unless it is asked for");
     assert!(is_on("host = { linux = { numa_balancing = true } }"));

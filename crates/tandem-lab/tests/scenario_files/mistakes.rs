@@ -64,7 +64,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         (
             "version = \"4.3\"",
             "version = \"5.0\"",
-            "dir/s.toml:13: unknown variant `5.0`, expected one of `4.2`, `4.3`, `4.5`, `4.9`",
+            "dir/s.toml:13: unknown variant `5.0`, expected one of `4.2`, `4.3`, `4.5`, `4.9`, `4.13`",
         ),
         (
             "[policy.host.xen-credit]",

@@ -158,7 +158,9 @@ fn spin_locks_are_those_of_the_version_unless_the_file_says_more() {
         let scenario = build(&with_policy(lines)).unwrap();
         let kind = |policy| match policy {
             PolicySettings::Linux(settings) => settings.spin_lock_kind(),
-            PolicySettings::Credit(_) | PolicySettings::SchedExt(_) => panic!("host and guest run Linux"),
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) | PolicySettings::SchedExt(_) => {
+                panic!("host and guest run Linux")
+            }
         };
         let guest_policy = scenario.workloads[0].guest().unwrap().policy.clone();
         assert_eq!((kind(scenario.policy), kind(guest_policy)), (host, guest), "{lines}");

@@ -290,7 +290,9 @@ impl<'a, O: Observer> Simulation<'a, O> {
         };
         let scheduler = match policy {
             PolicySettings::SchedExt(settings) => settings.name.clone(),
-            PolicySettings::Credit(_) | PolicySettings::Linux(_) => String::new(),
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) | PolicySettings::Linux(_) => {
+                String::new()
+            }
         };
         let kernel = guest.map_or_else(|| "the host".to_owned(), |vm| format!("VM '{}'", vm.name));
         let message = self.system.kernels[failed].failure().unwrap_or_default().to_owned();

@@ -1,6 +1,7 @@
 //! One type for all policies, so that host and guests can have different ones without dynamic dispatch.
 
 use super::credit::Credit;
+use super::credit2::Credit2;
 use super::linux::{Linux, SpinLockKind};
 use super::sched_ext::SchedExt;
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts, VmFacts};
@@ -14,6 +15,7 @@ use tandem_machine::ids::{CpuId, NodeId, TaskId};
 #[derive(Debug)]
 pub(crate) enum AnyPolicy {
     Credit(Credit),
+    Credit2(Box<Credit2>),
     Linux(Linux),
     SchedExt(Box<SchedExt>),
 }
@@ -30,6 +32,9 @@ impl AnyPolicy {
     ) -> Self {
         match settings {
             PolicySettings::Credit(settings) => Self::Credit(Credit::new(*settings, machine, tasks, vms)),
+            PolicySettings::Credit2(settings) => {
+                Self::Credit2(Box::new(Credit2::new(*settings, machine, tasks, vms)))
+            }
             PolicySettings::Linux(settings) => Self::Linux(Linux::new(*settings, machine, tasks)),
             PolicySettings::SchedExt(settings) => {
                 Self::SchedExt(Box::new(SchedExt::new(settings, machine, tasks, vms, cgroups, seed)))
@@ -43,7 +48,7 @@ impl AnyPolicy {
     pub fn sched_ext(&mut self) -> Option<&mut SchedExt> {
         match self {
             Self::SchedExt(policy) => Some(policy),
-            Self::Credit(_) | Self::Linux(_) => None,
+            Self::Credit(_) | Self::Credit2(_) | Self::Linux(_) => None,
         }
     }
 
@@ -52,7 +57,7 @@ impl AnyPolicy {
     pub fn watchdog_timeout_ns(&self) -> Option<u64> {
         match self {
             Self::SchedExt(policy) => policy.watchdog_timeout_ns(),
-            Self::Credit(_) | Self::Linux(_) => None,
+            Self::Credit(_) | Self::Credit2(_) | Self::Linux(_) => None,
         }
     }
 
@@ -60,7 +65,7 @@ impl AnyPolicy {
     pub fn decision_costs(&self) -> Option<SchedulerCosts> {
         match self {
             Self::SchedExt(policy) => Some(policy.decision_costs()),
-            Self::Credit(_) | Self::Linux(_) => None,
+            Self::Credit(_) | Self::Credit2(_) | Self::Linux(_) => None,
         }
     }
 
@@ -68,7 +73,7 @@ impl AnyPolicy {
     /// contention that the kind makes no difference here.
     pub fn spin_lock_kind(&self) -> SpinLockKind {
         match self {
-            Self::Credit(_) | Self::SchedExt(_) => SpinLockKind::Queued,
+            Self::Credit(_) | Self::Credit2(_) | Self::SchedExt(_) => SpinLockKind::Queued,
             Self::Linux(linux) => linux.settings().spin_lock_kind(),
         }
     }
@@ -85,6 +90,7 @@ macro_rules! each {
     ($any:expr, $policy:ident => $call:expr) => {
         match $any {
             AnyPolicy::Credit($policy) => $call,
+            AnyPolicy::Credit2($policy) => $call,
             AnyPolicy::Linux($policy) => $call,
             AnyPolicy::SchedExt($policy) => $call,
         }

@@ -5,6 +5,7 @@
 
 mod any;
 pub mod credit;
+pub mod credit2;
 pub mod linux;
 pub mod pause_loop;
 pub mod sched_ext;

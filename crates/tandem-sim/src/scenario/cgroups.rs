@@ -140,18 +140,17 @@ impl Scenario {
             return Err(format!("there are two cgroups `{twice}`; give one another name"));
         }
         match &self.policy {
-            PolicySettings::Credit(_) if !self.cgroups.is_empty() => {
-                Err("the host `xen-credit` has no cgroups; leave them out, or name a compiled scheduler"
-                    .into())
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) if !self.cgroups.is_empty() => {
+                Err("Xen has no cgroups; leave them out, or name a compiled scheduler as host".into())
             }
             PolicySettings::Linux(_) if !self.cgroups.is_empty() => Err(
                 "the host `linux` is modelled without cgroups; leave them out, or name a compiled scheduler"
                     .into(),
             ),
-            PolicySettings::Credit(_)
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_)
                 if self.workloads.iter().flat_map(Workload::programs).any(|task| task.nice != 0) =>
             {
-                Err("the host `xen-credit` has no nice values; leave `nice` out, or name another host".into())
+                Err("Xen has no nice values; leave `nice` out, or name another host".into())
             }
             _ => Ok(()),
         }

@@ -8,6 +8,7 @@ use super::{
     WorkloadKind,
 };
 use crate::policy::credit::{CreditSettings, Era};
+use crate::policy::credit2::Credit2Settings;
 use crate::policy::linux::{LinuxEra, LinuxSettings};
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::Amount;
@@ -71,6 +72,7 @@ impl Scenario {
         self.check_events()?;
         match &self.policy {
             PolicySettings::Credit(settings) => check_credit(settings),
+            PolicySettings::Credit2(settings) => check_credit2(settings),
             PolicySettings::Linux(settings) => check_linux(settings),
             PolicySettings::SchedExt(_) => Ok(()),
         }
@@ -190,6 +192,23 @@ fn check_credit(settings: &CreditSettings) -> Result<(), String> {
     }
 }
 
+fn check_credit2(settings: &Credit2Settings) -> Result<(), String> {
+    let ratelimit_ns = settings.ratelimit_ns;
+    if ratelimit_ns != 0 && !Credit2Settings::RATELIMITS_NS.contains(&ratelimit_ns) {
+        return Err("the rate limit is neither 0 nor between 100 us and 500 ms".into());
+    }
+    if !Credit2Settings::CAP_PERIODS_NS.contains(&settings.cap_period_ns) {
+        return Err("the period of caps is outside 1 ms to 1000 ms".into());
+    }
+    if settings.migrate_resist_ns > Credit2Settings::MIGRATE_RESIST_MAX_NS {
+        return Err("the resistance against migration is longer than 10 ms".into());
+    }
+    match settings.queue_cpus_max {
+        0 => Err("a run queue needs at least 1 CPU".into()),
+        _ => Ok(()),
+    }
+}
+
 fn check_linux(settings: &LinuxSettings) -> Result<(), String> {
     if settings.numa_balancing && settings.era < LinuxEra::V4_2 {
         return Err("NUMA balancing is modelled for Linux 4.2 and later".into());
@@ -213,8 +232,9 @@ fn check_pause_loop(pause_loop: &PauseLoop, policy: &PolicySettings) -> Result<(
     if pause_loop.window_growth == 0 || pause_loop.window_max_cycles < pause_loop.window_cycles {
         return Err("the window of pause loops would shrink when it should grow".into());
     }
-    if pause_loop.directed_yield.is_some() && matches!(policy, PolicySettings::Credit(_)) {
-        return Err("Xen's credit scheduler has no directed yield".into());
+    let is_xen = matches!(policy, PolicySettings::Credit(_) | PolicySettings::Credit2(_));
+    if pause_loop.directed_yield.is_some() && is_xen {
+        return Err("Xen has no directed yield".into());
     }
     Ok(())
 }

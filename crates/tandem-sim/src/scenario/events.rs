@@ -165,7 +165,7 @@ impl Scenario {
                 Err("Linux 6.12 does not report `set_limit` to schedulers; use kernel \"7.3\"".into())
             }
             PolicySettings::SchedExt(_) => Ok(()),
-            PolicySettings::Credit(_) | PolicySettings::Linux(_) => {
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) | PolicySettings::Linux(_) => {
                 Err(format!("`{what}` is modelled for hosts with a compiled scheduler only"))
             }
         }

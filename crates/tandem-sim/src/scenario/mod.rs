@@ -16,6 +16,7 @@ pub use workload::{
 
 use crate::cost::CostModels;
 use crate::policy::credit::CreditSettings;
+use crate::policy::credit2::Credit2Settings;
 use crate::policy::linux::LinuxSettings;
 use crate::policy::pause_loop::PauseLoop;
 use crate::policy::sched_ext::SchedExtSettings;
@@ -63,6 +64,8 @@ pub struct Scenario {
 pub enum PolicySettings {
     /// Xen's credit scheduler; for hosts.
     Credit(CreditSettings),
+    /// Xen's credit2 scheduler; for hosts.
+    Credit2(Credit2Settings),
     /// Linux's fair scheduler; for hosts and guests.
     Linux(LinuxSettings),
     /// A compiled scheduler for Linux's sched_ext; for hosts and guests.

@@ -13,6 +13,7 @@ use tandem_machine::ids::CpuId;
 use tandem_machine::{CpuSpec, Machine, MachineBuilder, NodeSpec};
 use tandem_sim::cost::{ContextSwitch, CostModels};
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
+use tandem_sim::policy::credit2::{Credit2Settings, Release, Sharing};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program, SharedData};
 use tandem_sim::scenario::{
@@ -21,7 +22,7 @@ use tandem_sim::scenario::{
 
 const PROFILES: usize = 2;
 const COUNTERS: usize = 2;
-pub const ERAS: [Era; 4] = [Era::Xen4_2, Era::Xen4_3, Era::Xen4_5, Era::Xen4_9];
+pub const ERAS: [Era; 5] = [Era::Xen4_2, Era::Xen4_3, Era::Xen4_5, Era::Xen4_9, Era::Xen4_13];
 
 /// How many cases a property gets: a quarter of proptest's own number, which `PROPTEST_CASES` sets.
 pub fn some_cases() -> ProptestConfig {
@@ -32,14 +33,18 @@ pub fn some_cases() -> ProptestConfig {
 /// Any scenario.
 pub fn scenario() -> impl Strategy<Value = Scenario> {
     let times = (prop_oneof![Just(0), MS..40 * MS], 20 * MS..150 * MS, prop::option::weighted(0.1, 1..50u64));
-    (machine(), costs(), settings(), vec(vm_plan(), 1..8), times).prop_map(
-        |(machine, costs, settings, vms, (warmup_ns, length_ns, stop_at_count))| {
+    (machine(), costs(), xen(), vec(vm_plan(), 1..8), times).prop_map(
+        |(machine, costs, policy, vms, (warmup_ns, length_ns, stop_at_count))| {
             let vms = vms.into_iter().enumerate();
+            let era = match &policy {
+                PolicySettings::Credit(settings) => settings.era,
+                _ => Era::Xen4_13,
+            };
             Scenario {
-                workloads: vms.map(|(at, plan)| plan.build(at, &machine, settings.era)).collect(),
+                workloads: vms.map(|(at, plan)| plan.build(at, &machine, era)).collect(),
                 machine: Arc::new(machine),
                 costs,
-                policy: PolicySettings::Credit(settings),
+                policy,
                 warmup_ns,
                 length_ns,
                 stop_at_count,
@@ -176,6 +181,39 @@ pub fn costs() -> impl Strategy<Value = CostModels> {
         CostModels { interrupt: all.interrupt, ..off.clone() },
     ];
     prop_oneof![Just(off), Just(all), select(alone)]
+}
+
+/// Either of Xen's schedulers, with any settings.
+fn xen() -> impl Strategy<Value = PolicySettings> {
+    prop_oneof![
+        settings().prop_map(PolicySettings::Credit),
+        credit2_settings().prop_map(PolicySettings::Credit2),
+    ]
+}
+
+/// Any settings of the credit2 scheduler.
+pub fn credit2_settings() -> impl Strategy<Value = Credit2Settings> {
+    let sharing = vec![Sharing::Cpu, Sharing::Core, Sharing::Socket, Sharing::Node, Sharing::All];
+    (
+        select(vec![Release::Xen4_12, Release::Xen4_14, Release::Xen4_17, Release::Xen4_20]),
+        select(sharing),
+        1..20u32,
+        prop_oneof![Just(0), Just(MS), 100 * US..20 * MS],
+        prop_oneof![Just(500 * US), 0..10 * MS],
+        MS..50 * MS,
+    )
+        .prop_map(
+            |(release, sharing, queue_cpus_max, ratelimit_ns, migrate_resist_ns, cap_period_ns)| {
+                Credit2Settings {
+                    release,
+                    sharing,
+                    queue_cpus_max,
+                    ratelimit_ns,
+                    migrate_resist_ns,
+                    cap_period_ns,
+                }
+            },
+        )
 }
 
 /// Any settings of the credit scheduler.

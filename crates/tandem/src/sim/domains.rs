@@ -19,7 +19,9 @@ pub fn print(scenario: &Scenario, out: &mut impl Write) -> io::Result<()> {
         PolicySettings::Linux(settings) => {
             kernels.push(Kernels { names: vec!["the host".into()], settings, machine: &scenario.machine });
         }
-        PolicySettings::Credit(_) => writeln!(out, "The host runs Xen, which has no scheduling domains.\n")?,
+        PolicySettings::Credit(_) | PolicySettings::Credit2(_) => {
+            writeln!(out, "The host runs Xen, which has no scheduling domains.\n")?;
+        }
         PolicySettings::SchedExt(settings) => {
             writeln!(out, "The host runs {}, which has no scheduling domains.\n", settings.name)?;
         }

@@ -108,7 +108,10 @@ pub fn settings(
 pub fn check(name: &SchedulerName) -> Result<(), FileError> {
     match name {
         SchedulerName::Object(path) => file_code(path, KernelVersion::default()).map(drop),
-        SchedulerName::XenCredit | SchedulerName::Linux | SchedulerName::Tandem => Ok(()),
+        SchedulerName::XenCredit
+        | SchedulerName::XenCredit2
+        | SchedulerName::Linux
+        | SchedulerName::Tandem => Ok(()),
     }
 }
 

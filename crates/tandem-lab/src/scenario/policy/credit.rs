@@ -14,7 +14,8 @@ impl Words for Era {
         ("4.2", Self::Xen4_2, "And 4.1: hard affinity only."),
         ("4.3", Self::Xen4_3, "One preferred set of nodes per VM."),
         ("4.5", Self::Xen4_5, "Soft affinity per vCPU."),
-        ("4.9", Self::Xen4_9, "And later releases."),
+        ("4.9", Self::Xen4_9, "And up to 4.12."),
+        ("4.13", Self::Xen4_13, "And later releases."),
     ];
 }
 
@@ -22,8 +23,8 @@ impl Words for Era {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreditTable {
-    /// The release of Xen whose scheduler to follow: "4.2", "4.3", "4.5" or "4.9" (and later), which it is if
-    /// absent.
+    /// The release of Xen whose scheduler to follow: "4.2", "4.3", "4.5", "4.9" or "4.13" (and later);
+    /// "4.9" if absent.
     pub version: Option<Word<Era>>,
     /// How long a vCPU may run at a stretch (`sched_credit_tslice_ms`), "1ms" to "1s"; "30ms" if absent.
     pub timeslice: Option<Located<Duration>>,

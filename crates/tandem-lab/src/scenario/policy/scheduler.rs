@@ -5,6 +5,7 @@
 //! file.
 
 use super::credit::CreditTable;
+use super::credit2::Credit2Table;
 use super::linux::{LinuxGuestTable, LinuxHostTable};
 use super::sched_ext::{ObjectTable, TandemTable};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -23,12 +24,14 @@ use tandem_machine::Machine;
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::scenario::PolicySettings;
 
-/// A scheduler by its name: "xen-credit", "linux", "tandem", or an object file, which the command line names
-/// as "object:PATH".
+/// A scheduler by its name: "xen-credit", "xen-credit2", "linux", "tandem", or an object file, which the
+/// command line names as "object:PATH".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchedulerName {
     /// Xen's credit scheduler.
     XenCredit,
+    /// Xen's credit2 scheduler.
+    XenCredit2,
     /// Linux's fair scheduler.
     Linux,
     /// Tandem's own scheduler, as `tandem run` loads it.
@@ -46,13 +49,14 @@ impl SchedulerName {
         let object = || text.strip_prefix("object:").filter(|path| !path.is_empty());
         Self::of_word(text)
             .or_else(|| object().map(|path| Self::Object(path.into())))
-            .ok_or("\"xen-credit\", \"linux\", \"tandem\" or \"object:\" and the path of an object file")
+            .ok_or("\"xen-credit\", \"xen-credit2\", \"linux\", \"tandem\" or \"object:\" and the path of an object file")
     }
 
     /// The scheduler that has this word in files.
     fn of_word(word: &str) -> Option<Self> {
         match word {
             "xen-credit" => Some(Self::XenCredit),
+            "xen-credit2" => Some(Self::XenCredit2),
             "linux" => Some(Self::Linux),
             "tandem" => Some(Self::Tandem),
             _ => None,
@@ -79,6 +83,9 @@ impl SchedulerName {
 pub enum HostScheduler {
     /// Xen's credit scheduler.
     XenCredit(CreditTable),
+    /// Xen's credit2 scheduler.
+    #[serde(rename = "xen-credit2")]
+    XenCredit2(Credit2Table),
     /// Linux's fair scheduler, as under KVM: each vCPU is a task.
     Linux(LinuxHostTable),
     /// Tandem's own scheduler, compiled for a real kernel.
@@ -118,6 +125,7 @@ impl From<SchedulerName> for HostScheduler {
     fn from(name: SchedulerName) -> Self {
         match name {
             SchedulerName::XenCredit => Self::XenCredit(CreditTable::default()),
+            SchedulerName::XenCredit2 => Self::XenCredit2(Credit2Table::default()),
             SchedulerName::Linux => Self::Linux(LinuxHostTable::default()),
             SchedulerName::Tandem => Self::Tandem(Box::default()),
             SchedulerName::Object(path) => Self::Object(ObjectTable::new(path).into()),
@@ -131,7 +139,9 @@ impl TryFrom<SchedulerName> for GuestScheduler {
     /// With defaults for all settings; guests do not run Xen.
     fn try_from(name: SchedulerName) -> Result<Self, Self::Error> {
         match name {
-            SchedulerName::XenCredit => Err("a guest's scheduler is \"linux\", \"tandem\" or an object file"),
+            SchedulerName::XenCredit | SchedulerName::XenCredit2 => {
+                Err("a guest's scheduler is \"linux\", \"tandem\" or an object file")
+            }
             SchedulerName::Linux => Ok(Self::Linux(LinuxGuestTable::default())),
             SchedulerName::Tandem => Ok(Self::Tandem(Box::default())),
             SchedulerName::Object(path) => Ok(Self::Object(ObjectTable::new(path).into())),
@@ -144,6 +154,7 @@ impl HostScheduler {
     pub(super) fn over(self, base: Self) -> Self {
         match (self, base) {
             (Self::XenCredit(top), Self::XenCredit(base)) => Self::XenCredit(top.over(base)),
+            (Self::XenCredit2(top), Self::XenCredit2(base)) => Self::XenCredit2(top.over(base)),
             (Self::Linux(top), Self::Linux(base)) => Self::Linux(top.over(base)),
             (Self::Tandem(top), Self::Tandem(base)) => Self::Tandem(top.over(*base).into()),
             (Self::Object(top), Self::Object(base)) => Self::Object(top.over(*base).into()),
@@ -160,6 +171,7 @@ impl HostScheduler {
     pub(super) fn check(&self, source: &SourceFile) -> Result<(), FileError> {
         match self {
             Self::XenCredit(table) => table.check(source),
+            Self::XenCredit2(table) => table.check(source),
             Self::Linux(table) => table.check(source),
             Self::Tandem(table) => table.check(source),
             Self::Object(table) => table.check(source),
@@ -170,7 +182,7 @@ impl HostScheduler {
     pub(super) fn problem(&self) -> Option<(Range<usize>, &'static str)> {
         match self {
             Self::Linux(table) => table.problem(),
-            Self::XenCredit(_) | Self::Tandem(_) | Self::Object(_) => None,
+            Self::XenCredit(_) | Self::XenCredit2(_) | Self::Tandem(_) | Self::Object(_) => None,
         }
     }
 
@@ -184,6 +196,7 @@ impl HostScheduler {
         }
         Ok(match self {
             Self::XenCredit(table) => PolicySettings::Credit(table.settings()),
+            Self::XenCredit2(table) => PolicySettings::Credit2(table.settings()),
             Self::Linux(table) => PolicySettings::Linux(table.settings()),
             Self::Tandem(table) => PolicySettings::SchedExt(table.settings(false, machine)?.into()),
             Self::Object(table) => PolicySettings::SchedExt(table.settings(false, machine, source)?.into()),
@@ -193,7 +206,7 @@ impl HostScheduler {
     /// What an empty table of pause-loop exits stands for.
     pub(super) fn pause_loop(&self) -> PauseLoop {
         match self {
-            Self::XenCredit(_) => PauseLoop::XEN,
+            Self::XenCredit(_) | Self::XenCredit2(_) => PauseLoop::XEN,
             Self::Linux(table) => super::pause_loop::of_kvm(table.settings().era),
             Self::Tandem(_) | Self::Object(_) => PauseLoop::V6_12,
         }
@@ -253,7 +266,7 @@ trait Schedulers: Sized {
 }
 
 impl Schedulers for HostScheduler {
-    const EXPECTED: &'static str = "\"xen-credit\", \"linux\", \"tandem\", or a table such as { linux = {} } or { object = \"scheduler.bpf.o\" }";
+    const EXPECTED: &'static str = "\"xen-credit\", \"xen-credit2\", \"linux\", \"tandem\", or a table such as { linux = {} } or { object = \"scheduler.bpf.o\" }";
 
     fn named(name: SchedulerName) -> Option<Self> {
         Some(name.into())
@@ -382,6 +395,7 @@ impl JsonSchema for HostScheduler {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         schema([
             named::<CreditTable>("xen-credit", "Xen's credit scheduler.", generator),
+            named::<Credit2Table>("xen-credit2", "Xen's credit2 scheduler.", generator),
             named::<LinuxHostTable>(
                 "linux",
                 "Linux's fair scheduler, as under KVM: each vCPU is a task.",

@@ -83,7 +83,7 @@ impl NumaBalancing {
         let nodes = scenario.machine.node_count();
         let is_on = match &scenario.policy {
             PolicySettings::Linux(settings) => settings.numa_balancing,
-            PolicySettings::Credit(_) | PolicySettings::SchedExt(_) => false,
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) | PolicySettings::SchedExt(_) => false,
         };
         (is_on && nodes > 1).then(|| {
             Box::new(Self {

@@ -6,7 +6,7 @@
 //! is not using its share: it leaves the active list with half of that, until a tick finds it running again.
 
 use super::run_queue::Priority;
-use super::{Context, Credit};
+use super::{Context, Credit, Era};
 use crate::policy::VmFacts;
 use std::collections::VecDeque;
 use tandem_machine::ids::{TaskId, VmId};
@@ -29,6 +29,8 @@ pub(super) struct Accounting {
     /// Sum of all active credits after the last accounting.
     balance: i64,
     vms: Vec<VmAccount>,
+    /// Accountings that have changed priorities.
+    pub(super) rounds: u32,
     /// VMs with active vCPUs; those that leave credit come first.
     active_vms: VecDeque<VmId>,
 }
@@ -39,6 +41,7 @@ impl Accounting {
             credits_per_timeslice: (timeslice_ns / CREDIT_NS) as i64,
             cpus: cpus as i64,
             balance: 0,
+            rounds: 0,
             vms: vms.iter().map(|&facts| VmAccount { facts, active: Vec::new() }).collect(),
             active_vms: VecDeque::new(),
         }
@@ -139,7 +142,9 @@ impl Credit {
     /// Hands out a timeslice's credits.
     pub(super) fn account(&mut self, ctx: &mut Context<'_>) {
         let mut balance = 0;
-        for Grant { vm, credit, cap } in self.accounting.grants() {
+        let grants = self.accounting.grants();
+        let grants_are_empty = grants.is_empty();
+        for Grant { vm, credit, cap } in grants {
             for task in self.accounting.vms[vm.index()].active.clone() {
                 self.vcpus[task.index()].credit += credit;
                 self.settle_account(ctx, task, cap);
@@ -147,6 +152,7 @@ impl Credit {
             }
         }
         self.accounting.balance = balance;
+        self.accounting.rounds += u32::from(!grants_are_empty);
     }
 
     fn settle_account(&mut self, ctx: &mut Context<'_>, task: TaskId, cap: Option<i64>) {
@@ -185,15 +191,15 @@ impl Credit {
         }
     }
 
-    /// Lets a parked vCPU run again, without a boost.
+    /// Lets a parked vCPU run again (`csched_acct()`). It gets no boost, but in Xen 4.3 to 4.12, which clear
+    /// the flag that prevents one too early.
     fn unpark(&mut self, ctx: &mut Context<'_>, task: TaskId) {
+        let boosts = matches!(self.settings.era, Era::Xen4_3 | Era::Xen4_5 | Era::Xen4_9);
         let vcpu = &mut self.vcpus[task.index()];
         vcpu.parked = false;
-        let cpu = vcpu.cpu;
-        let off_cpu = self.pcpus[cpu.index()].current != Some(task);
+        let off_cpu = self.pcpus[vcpu.cpu.index()].current != Some(task);
         if vcpu.runnable && off_cpu {
-            self.queue(cpu, task);
-            self.tickle(ctx, task);
+            self.queue_awake(ctx, task, boosts);
         }
     }
 }

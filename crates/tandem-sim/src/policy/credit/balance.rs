@@ -1,8 +1,9 @@
 //! Work stealing: a CPU that would idle, or run a vCPU without credit, searches for a more urgent vCPU.
 //!
-//! It searches the other CPUs in two steps, each node by node, starting with its own: first for vCPUs whose
-//! soft affinity contains this CPU, then for any whose hard affinity does. It considers only busy CPUs, and
-//! in each queue only vCPUs that are strictly more urgent.
+//! Xen 4.2 searches the other CPUs in a ring, from the next one on (`csched_load_balance()`). Later releases
+//! search them in two steps, each node by node, starting with its own: first for vCPUs whose soft affinity
+//! contains this CPU, then for any whose hard affinity does. It considers only busy CPUs, and in each queue
+//! only vCPUs that are strictly more urgent.
 
 use super::run_queue::Priority;
 use super::{Context, Credit, Era, Step};
@@ -64,6 +65,9 @@ impl Credit {
         if peers.is_empty() {
             return None;
         }
+        if self.settings.era < Era::Xen4_3 {
+            return self.steal_in_ring(ctx, cpu, candidate);
+        }
         let nodes = ctx.machine.node_count();
         let own = ctx.machine.cpu(cpu).node.index();
         for node in (own..nodes).chain(0..own).map(NodeId::from) {
@@ -80,6 +84,26 @@ impl Credit {
                     }
                     return Some((task, scanned));
                 }
+            }
+        }
+        None
+    }
+
+    /// Xen 4.1 and 4.2 know no nodes: they search all CPUs, from the next one on.
+    fn steal_in_ring(
+        &mut self,
+        ctx: &Context<'_>,
+        cpu: CpuId,
+        candidate: Option<Priority>,
+    ) -> Option<(TaskId, u32)> {
+        let mut scanned = 0;
+        let mut last = cpu;
+        while let Some(peer) = self.scratch[0].next_after(last) {
+            self.scratch[0].remove(peer);
+            last = peer;
+            scanned += 1;
+            if let Some(task) = self.steal_from(ctx, peer, cpu, candidate, Step::Hard) {
+                return Some((task, scanned));
             }
         }
         None

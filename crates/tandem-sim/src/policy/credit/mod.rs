@@ -42,7 +42,7 @@ use tandem_machine::ids::{CpuId, TaskId, VmId};
 
 /// Ticks a timeslice.
 const TICKS_PER_TIMESLICE: u64 = 3;
-/// Shortest timer that the rate limit sets, ns.
+/// Timer that the rate limit sets for a vCPU that has run for less than this, ns (`CSCHED_MIN_TIMER`).
 const RATELIMIT_TIMER_MIN_NS: u64 = 100_000;
 
 /// The scheduler's state of a vCPU.
@@ -67,6 +67,8 @@ struct Vcpu {
     parked: bool,
     /// To be moved as soon as it is off its CPU.
     migrating: bool,
+    /// Its CPU was picked anew since it was last queued.
+    picked: bool,
     yielded: bool,
     /// Takes part in the accounting.
     active: bool,
@@ -82,6 +84,8 @@ struct Pcpu {
     idle_bias: CpuId,
     /// The last idle CPU that was tickled from here.
     last_tickled: CpuId,
+    /// The accounting after which its queue was last sorted.
+    sorted_in_round: u32,
     rate: RateController,
 }
 
@@ -141,6 +145,7 @@ impl Credit {
             runnable: false,
             parked: false,
             migrating: false,
+            picked: false,
             yielded: false,
             active: false,
             prefers: settings.era >= Era::Xen4_3 && restricts(facts, machine),
@@ -149,6 +154,7 @@ impl Credit {
             current: None,
             idle_bias: CpuId::from(cpus - 1),
             last_tickled: cpu,
+            sorted_in_round: 0,
             rate: RateController::default(),
         });
         let vcpus: Vec<Vcpu> = vcpus.collect();
@@ -200,10 +206,11 @@ impl Credit {
     fn migrate(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         self.vcpus[task.index()].migrating = false;
         let cpu = self.pick_cpu(ctx, task, true);
-        self.vcpus[task.index()].cpu = cpu;
-        if self.vcpus[task.index()].runnable && !self.vcpus[task.index()].parked {
-            self.queue(cpu, task);
-            self.tickle(ctx, task);
+        let vcpu = &mut self.vcpus[task.index()];
+        vcpu.cpu = cpu;
+        vcpu.picked = true;
+        if vcpu.runnable && !vcpu.parked {
+            self.queue_awake(ctx, task, true);
         }
     }
 }
@@ -246,7 +253,10 @@ impl Policy for Credit {
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
         match (reason, ctx.tasks[task.index()].past_cpu) {
             (Reason::Start, Some(past_cpu)) => past_cpu,
-            (Reason::Start | Reason::Fork { .. }, _) => self.pick_cpu(ctx, task, true),
+            (Reason::Start | Reason::Fork { .. }, _) => {
+                self.vcpus[task.index()].picked = true;
+                self.pick_cpu(ctx, task, true)
+            }
             _ => self.vcpus[task.index()].cpu,
         }
     }
@@ -393,7 +403,12 @@ impl Policy for Credit {
             self.vcpus[task.index()].migrating = true;
             ctx.kicked.push(cpu);
         }
-        self.queues.sort(cpu);
+        // Priorities of queued vCPUs change only in an accounting.
+        if std::mem::replace(&mut self.pcpus[cpu.index()].sorted_in_round, self.accounting.rounds)
+            != self.accounting.rounds
+        {
+            self.queues.sort(cpu);
+        }
     }
 
     fn timer_period_ns(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Chooses a CPU for a vCPU that is new, must move, or might run better elsewhere.
 
-use super::{Context, Credit, Step};
+use super::{Context, Credit, Era, Step};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -17,7 +17,9 @@ impl Credit {
             };
             picked = if mask.contains(own) { own } else { mask.next_after(own).unwrap_or(own) };
             idlers.assign_and(&self.idlers, ctx.machine.all_cpus());
-            if own == picked && self.queues.is_empty(own) && self.has_to_itself(own, task) {
+            if self.settings.era < Era::Xen4_3 {
+                idlers.insert(picked);
+            } else if own == picked && self.queues.is_empty(own) && self.has_to_itself(own, task) {
                 idlers.insert(own);
             }
             candidates.assign_and(mask, &idlers);

@@ -43,7 +43,12 @@ impl Credit {
         if ran_ns >= limit_ns || (modern && vcpu.yielded) {
             return None;
         }
-        Some(if modern { (limit_ns - ran_ns).max(RATELIMIT_TIMER_MIN_NS) } else { limit_ns })
+        Some(match modern {
+            // The shortest timer is for a vCPU that has just begun, not for one whose limit ends soon.
+            true if ran_ns < RATELIMIT_TIMER_MIN_NS => RATELIMIT_TIMER_MIN_NS,
+            true => limit_ns - ran_ns,
+            false => limit_ns,
+        })
     }
 }
 

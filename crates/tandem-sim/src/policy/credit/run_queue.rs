@@ -165,7 +165,8 @@ impl RunQueues {
         }
     }
 
-    /// Sorts the CPU's queue by the present priorities; tasks of equal priority keep their order.
+    /// Puts the tasks with credit before those without; both keep their order (`csched_runq_sort()`). It does
+    /// not distinguish BOOST from UNDER.
     pub fn sort(&mut self, cpu: CpuId) {
         if self.counts[cpu.index()].misplaced == 0 {
             return;
@@ -174,8 +175,16 @@ impl RunQueues {
         for &task in &all {
             self.remove(task);
         }
+        let priority = |queues: &Self, task: TaskId| queues.links[task.index()].priority;
+        let boosted = all.iter().filter(|&&task| priority(self, task) == Priority::Boost).count();
+        let mut boosted_left = boosted;
         for task in all {
-            self.push(cpu, task, self.links[task.index()].priority);
+            let priority = priority(self, task);
+            boosted_left -= usize::from(priority == Priority::Boost);
+            // A list holds all that stand before its last one, whatever their priority.
+            let before_a_boosted = boosted_left > 0 && priority == Priority::Under;
+            let list = if before_a_boosted { Priority::Boost } else { priority };
+            self.link(cpu, task, priority, list as usize, NONE);
         }
     }
 
@@ -260,5 +269,26 @@ mod tests {
             queues.remove(TaskId(task));
         }
         assert!(!queues.urgent().contains(CPU) && queues.queued().contains(CPU));
+    }
+
+    #[test]
+    fn csched_runq_sort_does_not_distinguish_boost_from_under() {
+        let mut queues = RunQueues::new(1, 5);
+        for task in 0..2 {
+            queues.push(CPU, TaskId(task), Boost);
+        }
+        queues.push(CPU, TaskId(2), Under);
+        queues.push(CPU, TaskId(3), Over);
+        queues.priority_changed(TaskId(0), Under);
+        queues.priority_changed(TaskId(3), Under);
+        queues.priority_changed(TaskId(2), Over);
+        queues.sort(CPU);
+        assert_eq!(order(&queues), [0, 1, 3, 2]);
+        queues.push(CPU, TaskId(4), Boost);
+        assert_eq!(order(&queues), [4, 0, 1, 3, 2], "before the first that is lower now");
+        for task in [1, 0, 3, 4, 2] {
+            queues.remove(TaskId(task));
+        }
+        assert!(queues.is_empty(CPU));
     }
 }

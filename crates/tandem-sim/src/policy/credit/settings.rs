@@ -16,6 +16,9 @@ pub enum Era {
     /// 2016 and later: the timer of the rate limit is its remainder, a yield passes it, tickled CPUs leave
     /// the idle mask at once, stealing skips CPUs with empty queues and starts where it last found a vCPU.
     Xen4_9,
+    /// 2019 and later: a running vCPU no longer moves to an idle CPU because a more urgent one comes; a vCPU
+    /// that was parked is not boosted.
+    Xen4_13,
 }
 
 /// The scheduler rate controller (SRC) of 2011: see [`crate::policy::credit`].

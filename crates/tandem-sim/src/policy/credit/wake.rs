@@ -8,7 +8,7 @@ use super::{Context, Credit, Era, Step};
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl Credit {
-    /// The vCPU wants to run: boosts it if it has credit, queues it, and tickles.
+    /// The vCPU wants to run.
     pub(super) fn wake(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId) {
         let vcpu = &mut self.vcpus[task.index()];
         vcpu.runnable = true;
@@ -16,7 +16,17 @@ impl Credit {
         if vcpu.parked {
             return; // queued when the cap allows it again
         }
-        if vcpu.priority == Priority::Under {
+        self.queue_awake(ctx, task, true);
+    }
+
+    /// A vCPU that wants to run woke up, or comes from another CPU or out of its parking place: boosts it if
+    /// it has credit and `may_boost`, queues it, and tickles (`csched_vcpu_wake()`). Since Xen 4.7, one whose
+    /// CPU was picked anew gets no boost the next time.
+    pub(super) fn queue_awake(&mut self, ctx: &mut Context<'_>, task: TaskId, may_boost: bool) {
+        let vcpu = &mut self.vcpus[task.index()];
+        let moved = std::mem::take(&mut vcpu.picked) && self.settings.era >= Era::Xen4_9;
+        let cpu = vcpu.cpu;
+        if may_boost && !moved && vcpu.priority == Priority::Under {
             self.set_priority(task, Priority::Boost);
         }
         self.queue(cpu, task);
@@ -38,12 +48,24 @@ impl Credit {
             self.kick(ctx, idler);
         } else if more_urgent {
             if let Some(running) = self.pcpus[cpu.index()].current
-                && ctx.tasks[running.index()].hard_affinity.intersects(&self.idlers)
+                && self.gives_way(ctx, running)
             {
                 self.counters.kicked_away += 1;
                 self.vcpus[running.index()].migrating = true;
             }
             self.kick(ctx, cpu);
+        }
+    }
+
+    /// Whether a running vCPU moves because a more urgent one, for which no CPU idles, preempts it while
+    /// another CPU does idle (`__runq_tickle()`). Xen 4.3 to 4.6 move it anywhere, which may be back to this
+    /// CPU; later ones only if it may use an idle CPU. Since 4.13 the test uses the affinity of the other
+    /// vCPU, which has no idle CPU, so that it always fails.
+    fn gives_way(&self, ctx: &Context<'_>, running: TaskId) -> bool {
+        match self.settings.era {
+            Era::Xen4_2 | Era::Xen4_13 => false,
+            Era::Xen4_3 | Era::Xen4_5 => !self.idlers.is_empty(),
+            Era::Xen4_9 => ctx.tasks[running.index()].hard_affinity.intersects(&self.idlers),
         }
     }
 

@@ -12,7 +12,9 @@ pub(super) fn check(guest: &Guest, vcpus: usize, limits: &Limits) -> Result<(), 
     match &guest.policy {
         PolicySettings::Linux(settings) => check_linux(settings)?,
         PolicySettings::SchedExt(_) => {}
-        PolicySettings::Credit(_) => return Err("credit is no policy for a guest; Linux is".into()),
+        PolicySettings::Credit(_) | PolicySettings::Credit2(_) => {
+            return Err("credit is no policy for a guest; Linux is".into());
+        }
     }
     let switch =
         guest.context_switch.map_or([0; 3], |cost| [cost.decision_ns, cost.switch_ns, cost.peer_scan_ns]);
