@@ -135,6 +135,8 @@ pub(super) struct BalanceFeatures {
     pub idle_fills_up: bool,
     /// By load: the excess over the capacity counts as load for 1024 of it (4.8).
     pub scaled_excess: bool,
+    /// By load: averages of past loads count, too (`cpu_load[]`, `LB_BIAS`); off in 5.2.
+    pub lb_bias: bool,
     /// The longest-waiting task moves first, not the newest (4.14, `cfs_tasks` in LRU order).
     pub lru_tasks: bool,
     /// Both queues are locked at a time (`double_rq_lock()`); before 3.18.
@@ -177,6 +179,8 @@ pub(super) struct DomainFeatures {
     pub intervals_by_weight: bool,
     /// Factor on the interval of a busy CPU: levels up to the node, and others.
     pub busy_factors: [u32; 2],
+    /// A domain names the averages of past loads that it balances by (`busy_idx`, `idle_idx`).
+    pub load_indices: bool,
     /// Imbalance that is tolerated, in percent: among CPUs of a cache, and beyond.
     pub imbalance_pcts: [u32; 2],
     /// Whether tasks are spread over cores, and over caches (`SD_PREFER_SIBLING`).
@@ -200,8 +204,6 @@ pub(super) struct DomainFeatures {
 pub(super) struct Features {
     pub discipline: DisciplineKind,
     pub load: LoadTracking,
-    /// CPUs keep averages of their load for balancing (`cpu_load[]`, `LB_BIAS`).
-    pub cpu_load_history: bool,
     /// CFS: a task that goes on without a switch begins a new slice (`put_prev_task()`).
     pub slice_restarts: bool,
     /// A long idle time sets the average to its limit at once (`avg_idle`).
@@ -228,7 +230,6 @@ impl Features {
 const V3_6: Features = Features {
     discipline: DisciplineKind::Cfs,
     load: LoadTracking::Weight,
-    cpu_load_history: true,
     slice_restarts: true,
     idle_sample_is_capped: true,
     ttwu_queue_on_idle: false,
@@ -251,6 +252,7 @@ const V3_6: Features = Features {
         prefer_sibling_evens: false,
         idle_fills_up: false,
         scaled_excess: false,
+        lb_bias: true,
         lru_tasks: false,
         double_rq_lock: true,
         leaves_last_task: false,
@@ -272,6 +274,7 @@ const V3_6: Features = Features {
         smt_gain: true,
         intervals_by_weight: false,
         busy_factors: [64, 32],
+        load_indices: true,
         imbalance_pcts: [125, 125],
         prefers_siblings: [false, false],
         keeps_prefer_sibling: false,
@@ -334,6 +337,7 @@ const V5_2: Features = Features {
         prefer_sibling_evens: true,
         idle_fills_up: true,
         scaled_excess: true,
+        lb_bias: false,
         lru_tasks: true,
         newidle_keeps_interval: true,
         nohz_kick: NohzKick::Cache,
@@ -352,7 +356,6 @@ const V5_2: Features = Features {
 const V6_12: Features = Features {
     discipline: DisciplineKind::Eevdf,
     load: LoadTracking::LoadAvg,
-    cpu_load_history: false,
     ttwu_queue_on_idle: true,
     placement: PlacementFeatures {
         wa_idle_prev: true,
@@ -375,6 +378,7 @@ const V6_12: Features = Features {
     domains: DomainFeatures {
         level_names: ["SMT", "MC", "PKG"],
         busy_factors: [16, 16],
+        load_indices: false,
         imbalance_pcts: [117, 117],
         removes_numa: true,
         share_llc: "SD_SHARE_LLC",

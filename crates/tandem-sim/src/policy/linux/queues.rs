@@ -103,7 +103,7 @@ pub(super) struct Queues {
     tick_period_ns: u64,
     steal_clock: bool,
     lru_tasks: bool,
-    cpu_load_history: bool,
+    lb_bias: bool,
     idle_sample_is_capped: bool,
     pub(super) counters: QueueCounters,
 }
@@ -141,7 +141,7 @@ impl Queues {
             tick_period_ns,
             steal_clock: settings.steal_clock,
             lru_tasks: features.balance.lru_tasks,
-            cpu_load_history: features.cpu_load_history,
+            lb_bias: features.balance.lb_bias,
             idle_sample_is_capped: features.idle_sample_is_capped,
             counters: QueueCounters::default(),
         }
@@ -245,7 +245,7 @@ impl Queues {
 
     /// Includes the present load of a CPU in the averages of its past loads, if it has these.
     fn update_history(&mut self, ctx: &Context<'_>, cpu: CpuId) {
-        if self.cpu_load_history {
+        if self.lb_bias {
             self.rqs.load.update_history(&mut self.rqs.cpus[cpu.index()], ctx.now_ns / self.tick_period_ns);
         }
     }

@@ -59,6 +59,7 @@ impl Search<'_> {
         let attempt = self.attempt;
         let tunables = self.domains.domain(attempt.at).tunables;
         let load_idx = match attempt.idleness {
+            _ if !self.features.lb_bias => 0,
             Idleness::Busy => tunables.busy_idx,
             Idleness::Idle => tunables.idle_idx,
             Idleness::Newly => 0,

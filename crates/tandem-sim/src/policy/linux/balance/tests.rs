@@ -48,6 +48,23 @@ fn an_idle_cpu_takes_half_of_what_another_has() {
     }
 }
 
+/// A busy CPU of two balances by averages over several ticks, in kernels that have `LB_BIAS`.
+#[test]
+fn source_load_of_5_2_is_the_present_load() {
+    for (era, moved) in [(V3_6, false), (V4_2, false), (V5_2, true)] {
+        let mut it = pair(era);
+        it.run_on(1);
+        fill(&mut it, 0, 1);
+        let late: Vec<_> = (0..4).map(|_| it.queue_on(0)).collect();
+        for task in late {
+            let clock = it.linux.queues.of(CpuId(0)).clock_ns();
+            it.linux.queues.entity_mut(task).exec_start_ns = clock - 2 * it.linux.tunables.migration_cost_ns;
+        }
+        let outcome = balance(&mut it, 1, 0, Idleness::Busy);
+        assert_eq!(matches!(outcome, Outcome::Moved(_)), moved, "{era:?}: {outcome:?}");
+    }
+}
+
 #[test]
 fn an_idle_cpu_of_6_12_fills_up_its_time_and_leaves_the_other_one_task() {
     let mut it = pair(V6_12);

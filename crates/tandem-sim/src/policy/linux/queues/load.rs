@@ -10,8 +10,8 @@
 //!   its use. The contribution of a task stays when it blocks, and fades. It moves with the task to another
 //!   CPU.
 //! - **5.2**: has the averages of 6.12 and beside them one of the load of those tasks that run or wait
-//!   (`runnable_load_avg`). That one is the load of a CPU, and the averages of 3.6 are kept over it. The
-//!   description of that release is from memory.
+//!   (`runnable_load_avg`). That one is the load of a CPU. The averages of 3.6 still exist, but count for
+//!   nothing: `source_load()` and `target_load()` return the present load while `LB_BIAS` is off.
 //!
 //! Limits: no groups, so that the load of a task is its own. 6.12's estimate of the use by tasks that wake up
 //! (`util_est`) and its scaling of time by the speed of the CPU are left out.
@@ -48,7 +48,7 @@ pub(in crate::policy::linux) struct TaskAverages {
 /// Load measures of a CPU, on its task clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueLoad {
-    /// Load over longer and longer times (3.6 to 5.2).
+    /// Load over longer and longer times (3.6, 4.2).
     history: [u64; HISTORY],
     /// The tick, counted from the beginning, up to which the history is current.
     history_ticks: u64,
@@ -88,7 +88,7 @@ impl QueueLoad {
         self.runnable_sum * FULL_USE / self.decay.divider()
     }
 
-    /// Load over longer and longer times (3.6 to 5.2): from 1 to 4. `None` for 0, the present load.
+    /// Load over longer and longer times (3.6, 4.2): from 1 to 4. `None` for 0, the present load.
     fn past(&self, index: usize) -> Option<u64> {
         let average = index.checked_sub(1)?.min(HISTORY - 1);
         Some(self.history[average])
@@ -176,14 +176,14 @@ impl LoadTracking {
         }
     }
 
-    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6 to 5.2). Index 0
+    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6, 4.2). Index 0
     /// is the present load; 1 to 4 go back increasingly far.
     pub(super) fn source_load(self, queue: &RunQueue, index: usize) -> u64 {
         let present = self.cpu_load(queue);
         queue.load.past(index).map_or(present, |past| past.min(present))
     }
 
-    /// Load of a CPU that tasks might go to, guessed high from history (`target_load()`; 3.6 to 5.2).
+    /// Load of a CPU that tasks might go to, guessed high from history (`target_load()`; 3.6, 4.2).
     pub(super) fn target_load(self, queue: &RunQueue, index: usize) -> u64 {
         let present = self.cpu_load(queue);
         queue.load.past(index).map_or(present, |past| past.max(present))

@@ -91,8 +91,8 @@ fn averages_move_with_the_task() {
 }
 
 #[test]
-fn history_is_guessed_low_for_the_source_and_high_for_the_target() {
-    for era in CFS {
+fn source_load_is_guessed_low_and_target_load_high_from_history() {
+    for era in [LinuxEra::V3_6, LinuxEra::V4_2] {
         let mut hand = Hand::new(era, 1, &[1024]);
         hand.start(0);
         hand.pass(100 * MS);
