@@ -84,6 +84,17 @@ pub(super) enum NohzRefresh {
     BlockedLoad,
 }
 
+/// When the mark of a group that affinity keeps imbalanced stays, although nothing is found to move
+/// (`sg_imbalanced()`, `out_balanced` in `load_balance()`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeepsGroupImbalance {
+    Never,
+    /// If the tasks of all other CPUs with several are pinned.
+    AllPinned,
+    /// If those of the queue that was tried last are.
+    LastPinned,
+}
+
 /// When a CPU with a single task kicks an idle one (`nohz_balancer_kick()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NohzKick {
@@ -137,6 +148,13 @@ pub(super) struct BalanceFeatures {
     pub scaled_excess: bool,
     /// By load: averages of past loads count, too (`cpu_load[]`, `LB_BIAS`); off in 5.2.
     pub lb_bias: bool,
+    /// By load: a group without an imbalance is none to take from (`find_busiest_group()`); before, its queues
+    /// are locked in vain, as if their tasks were pinned.
+    pub no_group_without_imbalance: bool,
+    pub keeps_group_imbalance: KeepsGroupImbalance,
+    /// Asking for a running task neither counts as progress nor makes the balancing of the domain less
+    /// frequent (`need_active_balance()`).
+    pub active_balance_keeps_on: bool,
     /// The longest-waiting task moves first, not the newest (4.14, `cfs_tasks` in LRU order).
     pub lru_tasks: bool,
     /// Both queues are locked at a time (`double_rq_lock()`); before 3.18.
@@ -253,6 +271,9 @@ const V3_6: Features = Features {
         idle_fills_up: false,
         scaled_excess: false,
         lb_bias: true,
+        no_group_without_imbalance: false,
+        keeps_group_imbalance: KeepsGroupImbalance::Never,
+        active_balance_keeps_on: false,
         lru_tasks: false,
         double_rq_lock: true,
         leaves_last_task: false,
@@ -338,6 +359,8 @@ const V5_2: Features = Features {
         idle_fills_up: true,
         scaled_excess: true,
         lb_bias: false,
+        no_group_without_imbalance: true,
+        keeps_group_imbalance: KeepsGroupImbalance::AllPinned,
         lru_tasks: true,
         newidle_keeps_interval: true,
         nohz_kick: NohzKick::Cache,
@@ -366,6 +389,8 @@ const V6_12: Features = Features {
     },
     balance: BalanceFeatures {
         group_type: true,
+        keeps_group_imbalance: KeepsGroupImbalance::LastPinned,
+        active_balance_keeps_on: true,
         newidle_takes_one: true,
         newidle_stops_at_work: true,
         idle_core_balances: true,

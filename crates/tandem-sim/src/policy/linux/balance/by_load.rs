@@ -93,7 +93,6 @@ impl Search<'_> {
         }
         let (mut busiest, group) = busiest.filter(|(stats, _)| stats.nr_running > 0)?;
         let average = SCALE * total_load / total_capacity;
-        let found = |amount: u64| (amount > 0).then_some(Imbalance { group, amount, unit: Unit::Load });
 
         let idles = attempt.idleness == Idleness::Newly
             || (attempt.idleness == Idleness::Idle && self.features.idle_fills_up);
@@ -113,7 +112,9 @@ impl Search<'_> {
                 return None;
             }
         }
-        found(self.imbalance_of(local, busiest, average))
+        let amount = self.imbalance_of(local, busiest, average);
+        let is_found = amount > 0 || !self.features.no_group_without_imbalance;
+        is_found.then_some(Imbalance { group, amount, unit: Unit::Load })
     }
 
     /// Measures a group (`update_sg_lb_stats()`). The own group's load is guessed high, that of others low,

@@ -9,7 +9,7 @@
 //! to move its load. Tasks that were skipped stay where they are in the list; the kernel moves them to its
 //! end, so that the next attempt, which examines a limited number, begins with others.
 
-use super::{Attempt, Balancer, Idleness, Imbalance, Unit};
+use super::{Asked, Attempt, Balancer, Idleness, Imbalance, Unit};
 use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::queues::Push;
@@ -51,6 +51,11 @@ impl Balancer<'_> {
             return result;
         }
         attempt.lock_to_detach(ctx, self.features, busiest);
+        if imbalance.amount == 0 {
+            // No task is examined, and so none is found that could move.
+            result.all_pinned = true;
+            return result;
+        }
         let failed = self.domains.domain(attempt.at).failed;
         let mut any_movable = false;
         let mut last = None;
@@ -143,26 +148,27 @@ impl Balancer<'_> {
         (share >> allowance.min(63) <= missing).then_some(share)
     }
 
-    /// Asks the busiest CPU for its running task; `false` if that task may not run on the CPU that is
+    /// Asks the busiest CPU for its running task, which may not move if it may not run on the CPU that is
     /// balanced, or runs on a CPU that it prefers and does not prefer that one.
     pub(super) fn ask_for_running(
         &mut self,
         ctx: &mut Context<'_>,
         attempt: Attempt,
         busiest: CpuId,
-    ) -> bool {
+    ) -> Asked {
         attempt.lock_to_ask(ctx, busiest);
-        let Some(running) = self.queues.of(busiest).curr() else { return false };
+        let Some(running) = self.queues.of(busiest).curr() else { return Asked::Refused };
         let allowed = ctx.tasks[running.index()].hard_affinity.contains(attempt.cpu);
         if !allowed || self.queues.direction(ctx, running, attempt.cpu) == MoveDirection::Out {
-            return false;
+            return Asked::Refused;
         }
         let queue = self.queues.of_mut(busiest);
-        if !queue.has_push() {
-            queue.ask_push(Push { to: attempt.cpu, is_for_node: false });
-            self.queues.reschedule(ctx, busiest);
+        if queue.has_push() {
+            return Asked::Before;
         }
-        true
+        queue.ask_push(Push { to: attempt.cpu, is_for_node: false });
+        self.queues.reschedule(ctx, busiest);
+        Asked::Now
     }
 
     /// Moves `previous`, which has just been put into the queue of its CPU, where active balancing, or NUMA

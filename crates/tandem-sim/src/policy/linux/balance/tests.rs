@@ -84,6 +84,92 @@ fn only_the_first_idle_cpu_of_a_group_balances_for_it() {
     }
 }
 
+/// A CPU that leaves balancing to another one has found balance, as far as the kernel is concerned.
+#[test]
+fn load_balance_out_balanced_resets_nr_balance_failed() {
+    for era in ERAS {
+        let mut it = Situation::new(era, Topology, one_node(2, 4, 2));
+        fill(&mut it, 0, 4);
+        let at = it.linux.domains.of(CpuId(9)).nth(1).unwrap();
+        let domain = it.linux.domains.domain_mut(at);
+        domain.failed = 7;
+        let interval_ms = domain.interval_ms;
+        it.linux.domains.own_group_mut(at + 1).imbalanced = true;
+        assert_eq!(balance(&mut it, 9, 1, Idleness::Idle), Outcome::NotOurs, "{era:?}");
+        let domain = it.linux.domains.domain(at);
+        assert_eq!((domain.failed, domain.interval_ms), (0, 2 * interval_ms), "{era:?}");
+        assert!(!it.linux.domains.group(at + 1, 0).imbalanced, "{era:?}");
+    }
+}
+
+/// One CPU has two tasks, which do not make its package the busier one.
+fn imbalanced_by_affinity_alone(era: LinuxEra) -> (Situation, usize) {
+    let mut it = Situation::new(era, Topology, one_node(2, 2, 1));
+    for cpu in [0, 2, 3] {
+        for task in fill(&mut it, cpu, 2) {
+            it.allow(task, [cpu]);
+        }
+    }
+    let at = it.linux.domains.of(CpuId(2)).nth(1).unwrap();
+    (it, at)
+}
+
+/// `detach_tasks()` returns at once without an imbalance, and the tasks that it has not tried count as pinned.
+#[test]
+fn find_busiest_group_without_an_imbalance_counts_as_pinned_before_5_2() {
+    for (era, longest_ms) in [(V3_6, 512), (V4_2, 512), (V5_2, 8)] {
+        let (mut it, at) = imbalanced_by_affinity_alone(era);
+        for _ in 0..12 {
+            let above = it.linux.domains.of(CpuId(0)).nth(1).unwrap();
+            it.linux.domains.own_group_mut(above).imbalanced = true;
+            assert_eq!(balance(&mut it, 2, 1, Idleness::Busy), Outcome::Nothing, "{era:?}");
+        }
+        let domain = it.linux.domains.domain(at);
+        assert_eq!((domain.failed, domain.interval_ms), (0, longest_ms), "{era:?}");
+    }
+}
+
+/// The mark that affinity keeps a group imbalanced stays, if nothing is found to move.
+#[test]
+fn sg_imbalanced_stays_for_pinned_tasks_by_the_rule_of_each_release() {
+    for (era, others, stays) in
+        [(V4_2, 0, false), (V5_2, 0, false), (V5_2, 2, true), (V6_12, 0, true), (V6_12, 2, true)]
+    {
+        // CPU 0 balances with three others, of which one or all have pinned tasks.
+        let mut it = Situation::new(era, Topology, one_node(2, 4, 1));
+        for cpu in 1..=1 + others {
+            for task in fill(&mut it, cpu, 4) {
+                it.allow(task, [cpu]);
+            }
+        }
+        let above = it.linux.domains.of(CpuId(0)).nth(1).unwrap();
+        it.linux.domains.own_group_mut(above).imbalanced = true;
+        assert_eq!(balance(&mut it, 0, 0, Idleness::Idle), Outcome::Nothing, "{era:?}");
+        assert_eq!(it.linux.domains.group(above, 0).imbalanced, stays, "{era:?}, {others}");
+    }
+}
+
+#[test]
+fn need_active_balance_of_6_12_counts_on_and_keeps_the_interval() {
+    for (era, failed, backs_off) in [(V4_2, 2, true), (V5_2, 2, true), (V6_12, 4, false)] {
+        let mut it = Situation::new(era, Topology, one_node(2, 4, 2));
+        for cpu in [0, 2, 4, 6] {
+            it.run_on(cpu);
+        }
+        for cpu in 0..8 {
+            it.ask(|linux, ctx| linux.queues.refresh_load(ctx, CpuId(cpu)));
+        }
+        let at = it.linux.domains.of(CpuId(8)).nth(2).unwrap();
+        let domain = it.linux.domains.domain_mut(at);
+        let (tries, min_ms) = (domain.tunables.cache_nice_tries, domain.tunables.min_interval_ms);
+        domain.failed = tries + 2;
+        assert_eq!(balance(&mut it, 8, 2, Idleness::Idle), Outcome::Nothing, "{era:?}");
+        let domain = it.linux.domains.domain(at);
+        assert_eq!(domain.failed, failed, "{era:?}: {tries} tries");
+        assert_eq!(domain.interval_ms, if backs_off { 2 * min_ms } else { min_ms }, "{era:?}");
+    }
+}
+
 #[test]
 fn pinned_tasks_stay() {
     for era in ERAS {

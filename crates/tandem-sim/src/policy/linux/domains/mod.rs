@@ -72,6 +72,18 @@ pub(super) struct Domain {
     pub scan_cost_ns: u64,
 }
 
+impl Domain {
+    /// Doubles the time between balances, up to its longest; `pinned`: while tasks cannot move because of their
+    /// affinity, up to `MAX_PINNED_INTERVAL`.
+    pub fn stretch_interval(&mut self, pinned: bool) {
+        const MAX_PINNED_INTERVAL_MS: u32 = 512;
+        let limit_ms = self.tunables.max_interval_ms;
+        if self.interval_ms < limit_ms || (pinned && self.interval_ms < MAX_PINNED_INTERVAL_MS) {
+            self.interval_ms *= 2;
+        }
+    }
+}
+
 /// The domains of a kernel.
 #[derive(Clone, Debug)]
 pub(super) struct DomainTree {
