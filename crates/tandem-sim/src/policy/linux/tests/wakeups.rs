@@ -110,7 +110,7 @@ fn a_child_starts_behind_its_parent() {
     hand.enqueue(1, CPU, Reason::Fork { parent: TaskId(0), cpu: CPU });
     let (deadline, vruntime) = hand.linux.queues.place_of(TaskId(1));
     assert_eq!(vruntime, hand.vruntime(0), "at the average");
-    assert_eq!(deadline - vruntime, 350_000, "half a slice");
+    assert_eq!(deadline - vruntime, 375_000, "half a slice");
 }
 
 /// A task keeps its distance from the others when it is moved, although the queues are at different virtual
