@@ -117,7 +117,7 @@ pub(super) struct PlacementFeatures {
     pub wa_idle_prev: bool,
     /// Two CPUs with no more than a usual task count as idle (`cpu_avg_load_per_task()`).
     pub wa_avg_load_per_task: bool,
-    /// A task that is not pulled has an idle CPU looked for near its old one.
+    /// A task that could not be pulled has an idle CPU looked for near its old one, too.
     pub sis_near_prev: bool,
     /// The old CPU is tried if it shares the target's cache.
     pub sis_prev: bool,
@@ -159,9 +159,10 @@ pub(super) struct BalanceFeatures {
     pub lru_tasks: bool,
     /// Both queues are locked at a time (`double_rq_lock()`); before 3.18.
     pub double_rq_lock: bool,
-    /// A CPU that idles does not take the last task (`busiest->nr_running <= 1`).
+    /// A CPU that idles does not take the last task (`detach_tasks()`: `nr_running <= 1`; not in 4.2).
     pub leaves_last_task: bool,
-    /// A CPU that has just run out of work takes one task (`CONFIG_PREEMPTION`).
+    /// A CPU that has just run out of work takes one task (`CONFIG_PREEMPTION`). All releases have the rule, but
+    /// distributions built servers' kernels without preemption before `PREEMPT_DYNAMIC`, which sets it.
     pub newidle_takes_one: bool,
     /// A CPU that has just run out of work goes on only while it has none (`should_we_balance()`).
     pub newidle_stops_at_work: bool,
@@ -314,6 +315,7 @@ const V4_2: Features = Features {
     placement: PlacementFeatures {
         wake_wide: WakeWide::OfWaker,
         wa_avg_load_per_task: false,
+        sis_near_prev: true,
         sis_prev: true,
         idlest_by_idle_stamp: true,
         ..V3_6.placement
@@ -321,7 +323,6 @@ const V4_2: Features = Features {
     balance: BalanceFeatures {
         group_overloaded: true,
         double_rq_lock: false,
-        leaves_last_task: true,
         newidle_lb_cost: true,
         nohz_kick: NohzKick::CacheOfSeveral,
         nohz_refresh: NohzRefresh::ClockAndGroups,
@@ -347,7 +348,6 @@ const V5_2: Features = Features {
     placement: PlacementFeatures {
         wake_wide: WakeWide::OfEither,
         wa_idle: true,
-        sis_near_prev: true,
         recent_used_cpu: RecentUsedCpu::Waker,
         idle_sibling: IdleSibling::SisProp,
         idlest_group: IdlestGroup::SpareCapacity,
@@ -358,6 +358,7 @@ const V5_2: Features = Features {
         prefer_sibling_evens: true,
         idle_fills_up: true,
         scaled_excess: true,
+        leaves_last_task: true,
         lb_bias: false,
         no_group_without_imbalance: true,
         keeps_group_imbalance: KeepsGroupImbalance::AllPinned,

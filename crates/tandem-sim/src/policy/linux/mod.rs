@@ -30,8 +30,9 @@
 //! if that CPU has nothing to run (`ttwu_queue_cond()`).
 //!
 //! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a
-//! contended lock changes no decision. A CPU that has to reschedule decides at once: code in kernel mode
-//! can be preempted (`CONFIG_PREEMPT`).
+//! contended lock changes no decision. A CPU that has to reschedule decides at once, as all work is that of
+//! user mode or of a guest, where any kernel is preempted; 3.6 to 5.2 are otherwise built without
+//! `CONFIG_PREEMPT`, 6.12 with `CONFIG_PREEMPT_DYNAMIC`.
 
 mod balance;
 mod counters;

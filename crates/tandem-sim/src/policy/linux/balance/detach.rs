@@ -85,7 +85,6 @@ impl Balancer<'_> {
             result.moved += 1;
             self.balancing.counters.lb_gained += 1;
             result.missing = result.missing.saturating_sub(share);
-            // 6.12 is built preemptible (Debian); then a CPU that waits for work takes one task.
             let enough = attempt.idleness == Idleness::Newly && self.features.newidle_takes_one;
             if enough || result.missing == 0 {
                 break;

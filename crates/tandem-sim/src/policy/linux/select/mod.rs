@@ -102,7 +102,7 @@ impl Selector<'_> {
         }
         let chosen = match self.affine_target(ctx, wake) {
             Some(target) => self.idle_sibling(ctx, wake, target),
-            // If the task could not be pulled, only later kernels search for an idle CPU near the old one.
+            // If the task could not be pulled, 3.6 does not search for an idle CPU near the old one.
             None if !self.features.sis_near_prev => wake.prev,
             None => self.idle_sibling(ctx, wake, wake.prev),
         };
