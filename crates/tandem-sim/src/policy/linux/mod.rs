@@ -207,12 +207,16 @@ impl Policy for Linux {
         self.send_away_current(ctx, cpu);
         let mut next = self.queues.pick(ctx, cpu);
         let swaps = self.queues.of_mut(cpu).take_swap();
-        if next.is_none() && !swaps {
+        while next.is_none() && !swaps {
             if self.queues.of(cpu).is_idling() {
                 self.balancer().balance_for_idle(ctx, cpu);
             } else {
                 self.balancer().balance_new_idle(ctx, cpu);
             }
+            if self.queues.of(cpu).tasks().is_empty() {
+                break;
+            }
+            // None again, if all that came are tasks that are leaving.
             next = self.queues.pick(ctx, cpu);
         }
         self.queues.end_decision(ctx, cpu, next);

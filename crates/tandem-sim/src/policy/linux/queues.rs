@@ -346,9 +346,9 @@ impl Queues {
         self.join(ctx, task, is_foreign, coming);
     }
 
-    /// Moves a task that waits, and is not leaving, from one queue to another, and lets it preempt there.
+    /// Moves a task that waits from one queue to another, and lets it preempt there. One that is leaving takes its
+    /// load along, and leaves from there.
     pub fn move_queued(&mut self, ctx: &mut Context<'_>, task: TaskId, from: CpuId, to: CpuId) {
-        debug_assert!(!self.rqs.entities[task.index()].delayed, "a task that is leaving stays where it is");
         self.charge(ctx, from);
         self.charge(ctx, to);
         self.leave(task, from);
@@ -378,7 +378,6 @@ impl Queues {
         self.leave(task, cpu);
         self.discipline.end_delay(task);
         self.rqs.entities[task.index()].delayed = false;
-        self.rqs.cpus[cpu.index()].tasks.end_delay();
     }
 
     /// A task that was leaving wakes up: it stays, and may preempt.
@@ -393,7 +392,6 @@ impl Queues {
             self.insert(task, cpu);
         }
         self.rqs.entities[task.index()].delayed = false;
-        self.rqs.cpus[cpu.index()].tasks.end_delay();
         self.preempt(ctx, cpu, task);
     }
 

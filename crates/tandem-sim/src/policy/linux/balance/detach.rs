@@ -4,10 +4,9 @@
 //! A lone task runs, and so cannot be taken out of a queue. After enough failures its CPU is asked to preempt
 //! it and to hand it over.
 //!
-//! Simplified: the kernel's stopper thread, which does that, takes no time beyond the switch. A task of 6.12
-//! that has blocked and only stays until it has paid for running ahead never moves; the kernel takes it along
-//! to move its load. Tasks that were skipped stay where they are in the list; the kernel moves them to its
-//! end, so that the next attempt, which examines a limited number, begins with others.
+//! Simplified: the kernel's stopper thread, which does that, takes no time beyond the switch. Tasks that were
+//! skipped stay where they are in the list; the kernel moves them to its end, so that the next attempt, which
+//! examines a limited number, begins with others.
 
 use super::{Asked, Attempt, Balancer, Idleness, Imbalance, Unit};
 use crate::policy::Context;
@@ -104,8 +103,7 @@ impl Balancer<'_> {
     /// The next task of a queue's list: newest first, or since 4.14 the one that waits longest.
     fn next_in_list(&self, cpu: CpuId, last: Option<u64>) -> Option<TaskId> {
         let position = |task: &TaskId| self.queues.entity(*task).list_position;
-        let staying = |task: &TaskId| !self.queues.entity(*task).delayed;
-        let queued = self.queues.of(cpu).tasks().waiting().filter(staying);
+        let queued = self.queues.of(cpu).tasks().waiting();
         if self.features.lru_tasks {
             queued.filter(|task| last.is_none_or(|last| position(task) > last)).min_by_key(position)
         } else {

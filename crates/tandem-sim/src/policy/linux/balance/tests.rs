@@ -74,6 +74,26 @@ fn an_idle_cpu_of_6_12_fills_up_its_time_and_leaves_the_other_one_task() {
     assert_eq!(it.tasks_by_cpu(), [1, 3]);
 }
 
+/// `can_migrate_task()` of 6.12.0 does not ask whether a task is leaving.
+#[test]
+fn can_migrate_task_takes_tasks_that_are_leaving() {
+    let mut it = pair(V6_12);
+    it.run_on(0);
+    let leaving = it.run_on(0);
+    it.now_ns += 1_000_000;
+    let before = it.linux.queues.of(CpuId(0)).curr();
+    it.ask(|linux, ctx| linux.blocked(ctx, CpuId(0), before.unwrap()));
+    let delayed = before.filter(|&task| it.linux.queues.entity(task).delayed);
+    assert!(delayed.is_some(), "{leaving:?}: it is ahead");
+    it.dispatch(CpuId(0));
+    it.now_ns += it.linux.tunables.migration_cost_ns;
+    assert_eq!(it.tasks_by_cpu(), [2, 0]);
+    assert_eq!(balance(&mut it, 1, 0, Idleness::Idle), Outcome::Moved(1));
+    assert_eq!(it.tasks_by_cpu(), [1, 1]);
+    it.settle();
+    assert_eq!(it.tasks_by_cpu(), [1, 0], "it leaves from its new CPU");
+}
+
 #[test]
 fn only_the_first_idle_cpu_of_a_group_balances_for_it() {
     for era in ERAS {

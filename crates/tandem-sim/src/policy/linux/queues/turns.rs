@@ -103,7 +103,6 @@ impl Queues {
             self.counters.delayed += 1;
             self.put_back_current(cpu);
             self.rqs.entities[task.index()].delayed = true;
-            self.rqs.cpus[cpu.index()].tasks.delay();
             return;
         }
         self.track(task);

@@ -160,11 +160,12 @@ fn blocked_ahead() -> (Hand, u32) {
 }
 
 #[test]
-fn a_task_that_blocks_ahead_of_its_share_leaves_later() {
+fn dequeue_entities_counts_a_task_that_blocks_ahead_of_its_share_until_it_leaves() {
     let (mut hand, task) = blocked_ahead();
     assert!(hand.entity(task).delayed && hand.entity(task).queued);
-    assert_eq!(hand.linux.queues.of(CPU).nr_running(), 1, "it does not count");
+    assert_eq!(hand.linux.queues.of(CPU).nr_running(), 2);
     hand.pass(2 * MS);
+    assert_eq!(hand.linux.queues.of(CPU).nr_running(), 1);
     assert!(!hand.entity(task).delayed && !hand.entity(task).queued, "the other one has caught up");
     assert!(hand.discipline().eevdf_mut().task_mut(TaskId(task)).lag <= 0, "nothing was gained");
     assert_eq!(hand.running[0], Some(TaskId(1 - task)));
