@@ -115,6 +115,8 @@ pub(super) struct PlacementFeatures {
     pub wa_idle: bool,
     /// An old CPU that idles keeps its task, at any distance (5.11, `available_idle_cpu(prev_cpu)`).
     pub wa_idle_prev: bool,
+    /// A task that exits is no synchronous waker (`PF_EXITING` in `select_task_rq_fair()`).
+    pub exiting_is_not_sync: bool,
     /// Two CPUs with no more than a usual task count as idle (`cpu_avg_load_per_task()`).
     pub wa_avg_load_per_task: bool,
     /// A task that could not be pulled has an idle CPU looked for near its old one, too.
@@ -256,6 +258,7 @@ const V3_6: Features = Features {
         wake_wide: WakeWide::Absent,
         wa_idle: false,
         wa_idle_prev: false,
+        exiting_is_not_sync: false,
         wa_avg_load_per_task: true,
         sis_near_prev: false,
         sis_prev: false,
@@ -348,6 +351,7 @@ const V5_2: Features = Features {
     placement: PlacementFeatures {
         wake_wide: WakeWide::OfEither,
         wa_idle: true,
+        exiting_is_not_sync: true,
         recent_used_cpu: RecentUsedCpu::Waker,
         idle_sibling: IdleSibling::SisProp,
         idlest_group: IdlestGroup::SpareCapacity,

@@ -229,6 +229,10 @@ impl Policy for Linux {
         self.queues.blocked(ctx, cpu, task);
     }
 
+    fn exits(&mut self, task: TaskId) {
+        self.queues.exits(task);
+    }
+
     fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         self.queues.exited(ctx, task);
     }

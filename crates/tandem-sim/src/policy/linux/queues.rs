@@ -395,6 +395,11 @@ impl Queues {
         self.preempt(ctx, cpu, task);
     }
 
+    /// The task, which runs, begins to exit.
+    pub fn exits(&mut self, task: TaskId) {
+        self.rqs.entities[task.index()].exiting = true;
+    }
+
     /// The task, in no queue, has ended.
     pub fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         if self.rqs.entities[task.index()].delayed {

@@ -76,12 +76,12 @@ impl Selector<'_> {
         let preferred = self.soft_affinity.preference(ctx, task);
         let within = match preferred {
             Some(preferred) if self.soft_affinity == SoftAffinity::WorkConserving => {
-                return self.select_preferring(ctx, task, preferred, reason);
+                return self.select_preferring(ctx, task, preferred, self.as_heeded(reason));
             }
             Some(preferred) => self.first_level(ctx, allowed, preferred),
             None => allowed,
         };
-        let chosen = match reason {
+        let chosen = match self.as_heeded(reason) {
             Reason::Start => match tasks[task.index()].past_cpu {
                 Some(past_cpu) => past_cpu,
                 None => self.idlest_cpu(ctx, task, within, Flags::FORK, nearest_allowed(ctx, allowed, prev)),
@@ -94,6 +94,18 @@ impl Selector<'_> {
             }
         };
         nearest_allowed(ctx, allowed, chosen)
+    }
+
+    /// The reason, as far as the release heeds that a waker is about to leave its CPU.
+    fn as_heeded(&self, reason: Reason) -> Reason {
+        match reason {
+            Reason::Wake { waker: Some(waker), cpu, sync: true }
+                if self.features.exiting_is_not_sync && self.queues.entity(waker).exiting =>
+            {
+                Reason::Wake { waker: Some(waker), cpu, sync: false }
+            }
+            other => other,
+        }
     }
 
     fn select_waking(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>) -> CpuId {
