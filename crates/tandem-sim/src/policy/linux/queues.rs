@@ -39,6 +39,8 @@ pub(super) struct Runqueues {
     entities: Vec<Entity>,
     /// CPUs that idle and have an empty queue.
     idle: CpuMask,
+    /// Some CPU had several tasks when one came, and no look at all CPUs has found otherwise (`rd->overload`).
+    overload: bool,
     load: LoadTracking,
 }
 
@@ -77,6 +79,12 @@ impl Runqueues {
     #[inline]
     pub fn idle(&self) -> &CpuMask {
         &self.idle
+    }
+
+    /// Whether some CPU has several tasks, as far as the kernel knows (`rd->overload`).
+    #[inline]
+    pub fn overload(&self) -> bool {
+        self.overload
     }
 
     /// The loads of CPUs and tasks.
@@ -133,6 +141,7 @@ impl Queues {
                 cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
                 entities: Vec::new(),
                 idle: machine.all_cpus().clone(),
+                overload: false,
                 load: features.load,
             },
             discipline: Discipline::new(features, tunables, cpus, tick_period_ns),
@@ -197,6 +206,11 @@ impl Queues {
     fn advance_clock(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         let stolen_ns = if self.steal_clock { ctx.stolen_ns[cpu.index()] } else { 0 };
         self.rqs.cpus[cpu.index()].clock.advance(ctx.now_ns, stolen_ns);
+    }
+
+    /// A look at all CPUs has found whether some CPU has several tasks.
+    pub fn set_overload(&mut self, overload: bool) {
+        self.rqs.overload = overload;
     }
 
     /// Asks the CPU to reschedule, unless it has been asked already.
@@ -284,6 +298,7 @@ impl Queues {
         entity.is_new = false;
         self.move_to_list_head(task);
         self.insert(task, cpu);
+        self.rqs.overload |= self.rqs.cpus[cpu.index()].nr_running() > 1;
         self.strays.note(ctx, task, cpu);
         self.preempt(ctx, cpu, task);
     }

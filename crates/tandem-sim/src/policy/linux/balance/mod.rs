@@ -315,6 +315,7 @@ impl Balancer<'_> {
 
     fn busiest_group(&mut self, ctx: &mut Context<'_>, attempt: Attempt) -> Option<Imbalance> {
         *ctx.peers_scanned += self.domains.span(attempt.at).weight - 1;
+        self.update_overload(attempt);
         if !self.features.group_type {
             return self.search(attempt).busiest_group_by_load();
         }
@@ -323,6 +324,17 @@ impl Balancer<'_> {
             by_kind::limit_idle_scan(self.domains, attempt, util);
         }
         found
+    }
+
+    /// A look at the CPUs of the widest domain tells whether some CPU has several tasks (`update_sd_lb_stats()`);
+    /// between two of these looks, the kernel may believe so in vain.
+    fn update_overload(&mut self, attempt: Attempt) {
+        if !self.domains.of(attempt.cpu).contains(&(attempt.at + 1)) {
+            let mut members = self.domains.span(attempt.at).cpus.iter();
+            let is_member = |cpu: &CpuId| !self.balancing.pinned.contains(*cpu);
+            let overload = members.any(|cpu| is_member(&cpu) && self.queues.of(cpu).nr_running() > 1);
+            self.queues.set_overload(overload);
+        }
     }
 
     fn search(&self, attempt: Attempt) -> Search<'_> {

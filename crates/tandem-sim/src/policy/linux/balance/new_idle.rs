@@ -29,7 +29,7 @@ impl Balancer<'_> {
         let features = self.features;
         let avg_idle_ns = self.queues.of(cpu).avg_idle_ns();
         let floor_ns = if features.newidle_migration_cost { self.migration_cost_ns } else { 0 };
-        if avg_idle_ns < floor_ns || (features.newidle_lb_cost && !self.any_overloaded()) {
+        if avg_idle_ns < floor_ns || (features.newidle_lb_cost && !self.queues.overload()) {
             return;
         }
         self.queues.refresh_load(ctx, cpu);
@@ -54,11 +54,6 @@ impl Balancer<'_> {
             }
         }
         self.queues.of_mut(cpu).note_idle_balance_cost(spent_ns);
-    }
-
-    /// Whether any CPU has more than one task (`rd->overload`).
-    fn any_overloaded(&self) -> bool {
-        self.queues.all().iter().any(|queue| queue.nr_running() > 1)
     }
 
     /// Lets the longest search time of a domain decay (since 3.13).

@@ -277,6 +277,32 @@ fn a_cpu_that_runs_out_of_work_takes_a_waiting_task_unless_it_will_not_idle_for_
     }
 }
 
+/// `rd->overload` is set when a second task comes, and cleared only by a look at all CPUs.
+#[test]
+fn add_nr_running_sets_overload_and_update_sd_lb_stats_clears_it() {
+    for era in ERAS {
+        let mut it = Situation::new(era, Topology, one_node(2, 4, 1));
+        it.run_on(0);
+        assert!(!it.linux.queues.overload(), "{era:?}");
+        let second = it.run_on(1);
+        let moved = it.queue_on(0);
+        it.ask(|linux, ctx| linux.queues.move_queued(ctx, moved, CpuId(0), CpuId(2)));
+        it.settle();
+        assert_eq!(it.tasks_by_cpu().iter().max(), Some(&1), "{era:?}");
+        assert!(it.linux.queues.overload(), "{era:?}: no look at all CPUs has come since");
+        let looks_in_vain = |it: &mut Situation| {
+            it.scanned = 0;
+            it.linux.queues.of_mut(CpuId(1)).set_avg_idle_ns(1_000_000);
+            it.ask(|linux, ctx| linux.balancer().balance_new_idle(ctx, CpuId(1)));
+            it.scanned > 0
+        };
+        it.ask(|linux, ctx| linux.blocked(ctx, CpuId(1), second));
+        assert!(looks_in_vain(&mut it), "{era:?}");
+        assert!(!it.linux.queues.overload(), "{era:?}");
+        assert_eq!(looks_in_vain(&mut it), era == V3_6, "{era:?}: only 3.6 does not know");
+    }
+}
+
 #[test]
 fn a_busy_cpu_kicks_one_idle_cpu_at_most_once_a_tick() {
     for era in ERAS {
