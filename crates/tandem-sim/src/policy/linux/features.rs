@@ -183,6 +183,14 @@ pub(super) struct BalanceFeatures {
     /// New-idle balancing knows what it costs, and whether any CPU has more than one task (3.13,
     /// `max_newidle_lb_cost`, `rd->overload`).
     pub newidle_lb_cost: bool,
+    /// The longest search of a domain also fades while the CPU keeps searching, a second after it was last as long
+    /// (`update_newidle_cost()`).
+    pub newidle_cost_fades_in_use: bool,
+    /// A newly idle CPU updates what is left of the load of CPUs that idle, once a tick (`update_nohz_stats()`).
+    pub newidle_updates_idle: bool,
+    /// Cache lines of a queue that [`Balancer`](super::balance::Balancer) compares: those in `struct rq`, as laid
+    /// out on x86-64, of the fields that `update_sg_lb_stats()` reads.
+    pub queue_lines: u32,
     pub nohz_kick: NohzKick,
     pub nohz_refresh: NohzRefresh,
     /// The CPU that balances for all begins with itself.
@@ -290,6 +298,9 @@ const V3_6: Features = Features {
         newidle_keeps_interval: false,
         newidle_migration_cost: true,
         newidle_lb_cost: false,
+        newidle_cost_fades_in_use: false,
+        newidle_updates_idle: false,
+        queue_lines: 0,
         nohz_kick: NohzKick::Group,
         nohz_refresh: NohzRefresh::Itself,
         nohz_own_first: true,
@@ -327,6 +338,8 @@ const V4_2: Features = Features {
         group_overloaded: true,
         double_rq_lock: false,
         newidle_lb_cost: true,
+        // nr_running and cpu_load[]; h_nr_running; runnable_load_avg; curr and idle; cpu_capacity_orig.
+        queue_lines: 5,
         nohz_kick: NohzKick::CacheOfSeveral,
         nohz_refresh: NohzRefresh::ClockAndGroups,
         nohz_own_first: false,
@@ -368,6 +381,9 @@ const V5_2: Features = Features {
         keeps_group_imbalance: KeepsGroupImbalance::AllPinned,
         lru_tasks: true,
         newidle_keeps_interval: true,
+        newidle_updates_idle: true,
+        // nr_running; h_nr_running; avg; cpu_capacity, or curr and idle.
+        queue_lines: 4,
         nohz_kick: NohzKick::Cache,
         nohz_refresh: NohzRefresh::BlockedLoad,
         ..V4_2.balance
@@ -403,6 +419,8 @@ const V6_12: Features = Features {
         shr_bound: true,
         staggered_intervals: true,
         newidle_migration_cost: false,
+        newidle_cost_fades_in_use: true,
+        newidle_updates_idle: false,
         ..V5_2.balance
     },
     domains: DomainFeatures {

@@ -292,6 +292,10 @@ impl Policy for Linux {
         balancer.settle(ctx, cpu, task, preference)
     }
 
+    fn spent_on_locks(&mut self, cpu: CpuId, spent_ns: u64) {
+        self.balancer().spent_on_locks(cpu, spent_ns);
+    }
+
     fn tick_period_ns(&self) -> u64 {
         self.settings.tick_period_ns()
     }

@@ -253,7 +253,9 @@ impl Queues {
     /// later `update_blocked_averages()`).
     pub fn refresh_load(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         self.advance_clock(ctx, cpu);
-        self.rqs.load.track_cpu(&mut self.rqs.cpus[cpu.index()]);
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        queue.load_updated(ctx.now_ns);
+        self.rqs.load.track_cpu(queue);
         self.update_history(ctx, cpu);
     }
 

@@ -28,6 +28,7 @@ use super::domains::{DomainTree, Flags, Group};
 use super::features::{BalanceFeatures, KeepsGroupImbalance};
 use super::numa::Nodes;
 use super::queues::{Queues, Runqueues};
+use new_idle::NewIdleSearch;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
@@ -41,12 +42,18 @@ pub(super) struct Balancing {
     pinned: CpuMask,
     /// Tick from which on an idle CPU may be kicked to balance for all idle ones.
     next_nohz_tick: u64,
+    new_idle_search: Option<NewIdleSearch>,
     pub counters: BalanceCounters,
 }
 
 impl Balancing {
     pub fn new(cpus: usize) -> Self {
-        Self { pinned: CpuMask::empty(cpus), next_nohz_tick: 0, counters: BalanceCounters::default() }
+        Self {
+            pinned: CpuMask::empty(cpus),
+            next_nohz_tick: 0,
+            new_idle_search: None,
+            counters: BalanceCounters::default(),
+        }
     }
 }
 
@@ -147,8 +154,18 @@ impl Balancer<'_> {
     fn balance_due(&mut self, ctx: &mut Context<'_>, cpu: CpuId, by: CpuId, mut idleness: Idleness) {
         let tick = self.balance_tick(ctx);
         self.queues.refresh_load(ctx, cpu);
+        let (mut decays, mut longest_ns, mut is_ours) = (false, 0, true);
         for at in self.domains.of(cpu) {
-            self.decay_new_idle_cost(ctx.now_ns, at);
+            let decayed = self.decay_new_idle_cost(ctx.now_ns, at);
+            // Up to 5.2, one domain is enough; later the last one decides.
+            decays = decayed || (decays && !self.features.newidle_cost_fades_in_use);
+            longest_ns += self.domains.domain(at).newidle_cost_ns;
+            if !is_ours {
+                if decays {
+                    continue;
+                }
+                break;
+            }
             if tick < self.next_balance_tick(at, idleness) {
                 continue;
             }
@@ -156,12 +173,14 @@ impl Balancer<'_> {
             self.domains.domain_mut(at).last_balance_tick = tick;
             match outcome {
                 // At the levels above, another CPU would balance as well.
-                Outcome::NotOurs => break,
+                Outcome::NotOurs => is_ours = false,
                 Outcome::Nothing => {}
                 Outcome::Moved(_) => idleness = Idleness::Busy,
             }
         }
-        self.cap_new_idle_cost(cpu);
+        if decays {
+            self.queues.of_mut(cpu).set_idle_balance_cost(longest_ns.max(self.migration_cost_ns));
+        }
     }
 
     /// Ticks since the beginning (`jiffies`).

@@ -277,6 +277,66 @@ fn a_cpu_that_runs_out_of_work_takes_a_waiting_task_unless_it_will_not_idle_for_
     }
 }
 
+/// Lets the CPU, which has two idle neighbours near and one package far away, search as a newly idle one.
+fn search_newly_idle(it: &mut Situation, cpu: u32) {
+    it.linux.queues.set_overload(true);
+    it.linux.queues.of_mut(CpuId(cpu)).set_avg_idle_ns(1_000_000);
+    it.ask(|linux, ctx| linux.balancer().balance_new_idle(ctx, CpuId(cpu)));
+}
+
+#[test]
+fn update_newidle_cost_keeps_the_longest_search_which_fades_by_a_hundredth_a_second() {
+    for (era, lines) in [(V4_2, 5), (V5_2, 4), (V6_12, 4)] {
+        let mut it = Situation::new(era, Topology, one_node(2, 4, 1));
+        let cost = |it: &Situation, level| {
+            let at = it.linux.domains.of(CpuId(1)).nth(level).unwrap();
+            it.linux.domains.domain(at).newidle_cost_ns
+        };
+        search_newly_idle(&mut it, 1);
+        let hardware = it.machine.hardware();
+        let near_ns = 3 * lines * u64::from(hardware.llc_latency_ns);
+        assert_eq!(cost(&it, 0), near_ns, "{era:?}: three CPUs share the cache");
+        // One node: the other package's caches are as far away as the node's memory.
+        let far_ns = 4 * lines * u64::from(hardware.local_memory_latency_ns);
+        assert_eq!(cost(&it, 1), near_ns + far_ns, "{era:?}");
+
+        // A wait for a lock counts, and is remembered.
+        let at = it.linux.domains.of(CpuId(1)).start + 1;
+        it.linux.balancing.new_idle_search =
+            Some(NewIdleSearch { now_ns: it.now_ns, cpu: CpuId(1), at, cost_ns: 700, spent_ns: 900 });
+        it.ask(|linux, _| linux.spent_on_locks(CpuId(1), 25_600_000 - 700));
+        assert_eq!(cost(&it, 1), 25_600_000, "{era:?}");
+        search_newly_idle(&mut it, 1);
+        assert_eq!(cost(&it, 1), 25_600_000, "{era:?}");
+
+        // A search that would take longer than the CPU idles is left out, and 6.12 remembers a little less of the
+        // others each second, as all do when they balance at ticks.
+        it.now_ns += 1_000_000_001;
+        it.linux.domains.domain_mut(at - 1).newidle_cost_ns = 256_000;
+        search_newly_idle(&mut it, 1);
+        assert_eq!(cost(&it, 0), if era == V6_12 { 253_000 } else { 256_000 }, "{era:?}");
+        it.ask(|linux, ctx| linux.balancer().balance_at_tick(ctx, CpuId(1)));
+        assert_eq!((cost(&it, 0), cost(&it, 1)), (253_000, 25_300_000), "{era:?}");
+    }
+}
+
+/// Each at most once a tick.
+#[test]
+fn update_nohz_stats_of_5_2_locks_idle_cpus_with_load() {
+    for (era, locked) in [(V4_2, 0), (V5_2, 2), (V6_12, 0)] {
+        let mut it = Situation::new(era, Flat, one_node(1, 8, 1));
+        for cpu in [2, 5] {
+            it.sleep_on(cpu);
+        }
+        it.now_ns += it.linux.tick_period_ns();
+        for again in [false, true] {
+            it.locked.clear();
+            search_newly_idle(&mut it, 1);
+            assert_eq!(it.locked.len(), if again { 0 } else { locked }, "{era:?}");
+        }
+    }
+}
+
 /// `rd->overload` is set when a second task comes, and cleared only by a look at all CPUs.
 #[test]
 fn add_nr_running_sets_overload_and_update_sd_lb_stats_clears_it() {
