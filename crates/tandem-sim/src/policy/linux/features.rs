@@ -140,7 +140,8 @@ pub(super) struct BalanceFeatures {
     /// (`group_overloaded`, `group_imbalanced`); before, capacity is counted in whole cores, and a spread of
     /// loads makes a group imbalanced.
     pub group_overloaded: bool,
-    /// By load: a group whose tasks use little of its time is not over its capacity (`group_util`).
+    /// By load: a group whose tasks use little of its time is not over its capacity (`group_util`, in 4.2
+    /// `group_usage`).
     pub group_util: bool,
     /// By load: siblings are evened out only if that brings them closer (4.12, `prefer_sibling`).
     pub prefer_sibling_evens: bool,
@@ -336,6 +337,7 @@ const V4_2: Features = Features {
     },
     balance: BalanceFeatures {
         group_overloaded: true,
+        group_util: true,
         double_rq_lock: false,
         newidle_lb_cost: true,
         // nr_running and cpu_load[]; h_nr_running; runnable_load_avg; curr and idle; cpu_capacity_orig.
@@ -371,7 +373,6 @@ const V5_2: Features = Features {
         ..V4_2.placement
     },
     balance: BalanceFeatures {
-        group_util: true,
         prefer_sibling_evens: true,
         idle_fills_up: true,
         scaled_excess: true,

@@ -6,6 +6,7 @@ use crate::policy::linux::Domains::{Flat, Topology};
 use crate::policy::linux::LinuxEra;
 use crate::policy::linux::LinuxEra::{V3_6, V4_2, V5_2, V6_12};
 use crate::policy::linux::situation::{Situation, one_node};
+use tandem_machine::MachineBuilder;
 use tandem_machine::ids::TaskId;
 
 mod locks;
@@ -94,11 +95,62 @@ fn can_migrate_task_takes_tasks_that_are_leaving() {
     assert_eq!(it.tasks_by_cpu(), [1, 0], "it leaves from its new CPU");
 }
 
+/// What the CPU finds at the level, by load.
+fn find_busiest_group(it: &mut Situation, cpu: u32, level: usize, idleness: Idleness) -> Option<Imbalance> {
+    let cpu = CpuId(cpu);
+    let at = it.linux.domains.of(cpu).nth(level).unwrap();
+    let attempt = Attempt { cpu, by: cpu, at, idleness };
+    it.linux.balancer().search(attempt).busiest_group_by_load()
+}
+
+/// One CPU of a package has all tasks, so that the package uses half of its time.
+#[test]
+fn group_is_overloaded_of_4_2_asks_for_the_usage_of_the_group() {
+    for (era, half, whole) in [(V3_6, true, true), (V4_2, false, true)] {
+        let mut it = Situation::new(era, Topology, one_node(2, 2, 1));
+        fill(&mut it, 0, 4);
+        let found = find_busiest_group(&mut it, 2, 1, Idleness::Idle);
+        assert_eq!(found.is_some(), half, "{era:?}: the package has an idle CPU itself");
+        fill(&mut it, 1, 4);
+        assert_eq!(find_busiest_group(&mut it, 2, 1, Idleness::Idle).is_some(), whole, "{era:?}");
+    }
+}
+
+/// Two nodes with as many tasks each, of which each has room for more.
+#[test]
+fn find_busiest_group_of_3_6_fills_up_from_a_group_without_capacity_of_its_own() {
+    let mut it = Situation::new(V3_6, Topology, MachineBuilder::symmetric(2, 4, 1).build().unwrap());
+    for cpu in [1, 2, 4, 5] {
+        fill(&mut it, cpu, 1);
+    }
+    let level = it.linux.domains.of(CpuId(0)).len() - 1;
+    assert_eq!(find_busiest_group(&mut it, 0, level, Idleness::Newly), None);
+    for cpu in [4, 5] {
+        fill(&mut it, cpu, 1);
+    }
+    assert!(find_busiest_group(&mut it, 0, level, Idleness::Newly).is_some(), "four tasks on four CPUs");
+}
+
+/// A package whose tasks are all on one CPU is out of balance in 3.6, whether or not it has too many tasks; a
+/// CPU with more than the average takes from it, as the negative lack counts as a large number.
+#[test]
+fn calculate_imbalance_of_3_6_takes_from_an_imbalanced_group_without_asking_for_the_own_load() {
+    for (era, expected) in [(V3_6, Some(1708)), (V4_2, None)] {
+        let mut it = Situation::new(era, Topology, one_node(3, 2, 1));
+        fill(&mut it, 0, 4);
+        fill(&mut it, 2, 2);
+        fill(&mut it, 3, 1);
+        let found = find_busiest_group(&mut it, 2, 1, Idleness::Busy);
+        assert_eq!(found.map(|imbalance| imbalance.amount), expected, "{era:?}");
+    }
+}
+
 #[test]
 fn only_the_first_idle_cpu_of_a_group_balances_for_it() {
     for era in ERAS {
         let mut it = Situation::new(era, Topology, one_node(2, 2, 1));
         fill(&mut it, 0, 4);
+        fill(&mut it, 1, 2);
         assert_eq!(balance(&mut it, 3, 1, Idleness::Idle), Outcome::NotOurs, "{era:?}");
         assert!(matches!(balance(&mut it, 2, 1, Idleness::Idle), Outcome::Moved(_)), "{era:?}");
     }

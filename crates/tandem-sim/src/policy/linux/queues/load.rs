@@ -4,8 +4,8 @@
 //!   CPU keeps five averages of its load over longer and longer times, updated at its ticks; a CPU that tasks
 //!   might leave counts with the smaller of present and past load, one that they might go to with the larger.
 //! - **4.2**: the load of a task is its weight times the part of its life in which it wanted to run, the
-//!   recent past counting most ([`decay`](super::decay)); that of a CPU the sum over its tasks. The averages
-//!   of 3.6 are kept, over this.
+//!   recent past counting most ([`decay`](super::decay)); its use, the part in which it ran; those of a CPU
+//!   are the sums over its tasks. The averages of 3.6 are kept, over its load.
 //! - **6.12**: a CPU has averages of its own: of its load, of the number of tasks that want to run, and of
 //!   its use. The contribution of a task stays when it blocks, and fades. It moves with the task to another
 //!   CPU.
@@ -37,12 +37,14 @@ pub(in crate::policy::linux) struct TaskAverages {
     load_sum: u64,
     /// The same; a new task starts lower here than in `load_sum` (5.2, 6.12).
     runnable_sum: u64,
-    /// Sum of the time in which it ran (5.2, 6.12).
+    /// Sum of the time in which it ran (4.2 to 6.12).
     running_sum: u64,
     /// Sum of all time since its birth (4.2).
     life_sum: u64,
     /// Its load as it counts in the sum over its CPU's tasks (4.2).
     contribution: u64,
+    /// The same for its use (4.2, `utilization_avg_contrib`).
+    use_contribution: u64,
 }
 
 /// Load measures of a CPU, on its task clock.
@@ -54,6 +56,8 @@ pub(super) struct QueueLoad {
     history_ticks: u64,
     /// Sum of the loads of the tasks that run or wait (4.2).
     tracked: u64,
+    /// Sum of their uses (4.2, `utilization_load_avg`).
+    tracked_use: u64,
     decay: Decay,
     /// Sums over time of the weight of its tasks, of their number and of the use by them (5.2, 6.12).
     load_sum: u64,
@@ -146,6 +150,7 @@ impl QueueLoad {
     #[cfg(test)]
     pub fn set_util(&mut self, util: u64) {
         self.running_sum = (util * self.decay.divider()).div_ceil(FULL_USE);
+        self.tracked_use = util;
     }
 }
 
@@ -206,7 +211,9 @@ impl LoadTracking {
                 let slice_us = slice_ns / 1024;
                 averages.load_sum = slice_us;
                 averages.life_sum = slice_us;
+                averages.running_sum = slice_us;
                 averages.contribution = slice_us * u64::from(entity.weight) / (slice_us + 1);
+                averages.use_contribution = slice_us * FULL_USE / (slice_us + 1);
             }
             Self::RunnableLoad | Self::LoadAvg => averages.load_sum = decay.divider(),
         }
@@ -229,9 +236,13 @@ impl LoadTracking {
         }
         if self == Self::Contributions {
             let before = averages.contribution;
+            let use_before = averages.use_contribution;
             averages.contribution = averages.load_sum * u64::from(entity.weight) / (averages.life_sum + 1);
+            averages.use_contribution = averages.running_sum * FULL_USE / (averages.life_sum + 1);
             if is_here {
-                queue.load.tracked = queue.load.tracked + averages.contribution - before;
+                let load = &mut queue.load;
+                load.tracked = load.tracked + averages.contribution - before;
+                load.tracked_use = load.tracked_use + averages.use_contribution - use_before;
             }
         } else {
             self.track_cpu(queue);
@@ -259,7 +270,10 @@ impl LoadTracking {
     pub(super) fn count_in(self, queue: &mut RunQueue, entity: &mut Entity, is_foreign: bool) {
         match self {
             Self::Weight => {}
-            Self::Contributions => queue.load.tracked += entity.averages.contribution,
+            Self::Contributions => {
+                queue.load.tracked += entity.averages.contribution;
+                queue.load.tracked_use += entity.averages.use_contribution;
+            }
             Self::RunnableLoad | Self::LoadAvg => {
                 if is_foreign {
                     if entity.is_new {
@@ -278,7 +292,10 @@ impl LoadTracking {
     /// The task, whose averages are current, is about to leave the queue of its CPU, or the CPU itself.
     pub(super) fn count_out(self, queue: &mut RunQueue, entity: &Entity) {
         match self {
-            Self::Contributions => queue.load.tracked -= entity.averages.contribution,
+            Self::Contributions => {
+                queue.load.tracked -= entity.averages.contribution;
+                queue.load.tracked_use -= entity.averages.use_contribution;
+            }
             Self::RunnableLoad => {
                 let [weighted, ..] = queue.load.share(entity);
                 queue.load.present_sum = queue.load.present_sum.saturating_sub(weighted);
@@ -356,10 +373,14 @@ impl Loads<'_> {
         self.cpus[cpu.index()].load.lasting()
     }
 
-    /// Part of time in which a CPU's tasks run, in 1024ths, including tasks that blocked recently (5.2,
-    /// 6.12).
+    /// Part of time in which a CPU's tasks run, in 1024ths, including tasks that blocked recently (5.2, 6.12), or
+    /// only of those that run or wait (4.2).
     pub fn cpu_util(self, cpu: CpuId) -> u64 {
-        self.cpus[cpu.index()].load.util()
+        let load = &self.cpus[cpu.index()].load;
+        match self.tracking {
+            LoadTracking::Contributions => load.tracked_use.min(FULL_USE),
+            _ => load.util(),
+        }
     }
 
     /// Average number of runnable tasks of a CPU, in 1024ths of a task (6.12).

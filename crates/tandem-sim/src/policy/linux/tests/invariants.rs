@@ -151,6 +151,7 @@ impl World {
                 let loads = linux.queues.loads();
                 let load: u64 = tasks.map(|task| loads.of_task(task)).sum();
                 assert_eq!(loads.of_cpu(cpu), load, "the load of a CPU is that of its tasks");
+                assert!(queue.curr().is_some() || loads.cpu_util(cpu) == 0, "so is its use");
             }
         }
         let runnable = self.states.iter().filter(|&&state| state == State::Runnable).count();
