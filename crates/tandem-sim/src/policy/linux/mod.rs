@@ -20,8 +20,9 @@
 //! it concerns; a part borrows others only while it works.
 //!
 //! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
-//! (`NO_HZ_IDLE`). On a vCPU, the clock by which tasks are charged leaves out stolen time, if the settings
-//! say so and the hypervisor reports it.
+//! (`NO_HZ_IDLE`; since 4.17, a real CPU keeps its tick for a short time, which the model leaves out). On a
+//! vCPU, the clock by which tasks are charged leaves out stolen time, if the settings say so and the
+//! hypervisor reports it.
 //!
 //! The policy itself waits for no lock. It lists the queues beside the own one that it has locked
 //! ([`Context::locked`]), and says which wake-ups are left to an interrupt and need no lock of another CPU's
