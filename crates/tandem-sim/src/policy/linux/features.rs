@@ -33,6 +33,16 @@ impl LoadTracking {
     }
 }
 
+/// The estimate of what a task will use when it wakes up (`UTIL_EST`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UseEstimates {
+    None,
+    /// Its use when it last went to sleep, or an average of those uses.
+    LastAndAverage,
+    /// The average, which a larger use replaces, and which does not fall because the task had to wait.
+    RisesAtOnce,
+}
+
 /// The test for a waker of many tasks (`wake_wide()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WakeWide {
@@ -234,6 +244,7 @@ pub(super) struct DomainFeatures {
 pub(super) struct Features {
     pub discipline: DisciplineKind,
     pub load: LoadTracking,
+    pub use_estimates: UseEstimates,
     /// CFS: a task that goes on without a switch begins a new slice (`put_prev_task()`).
     pub slice_restarts: bool,
     /// A long idle time sets the average to its limit at once (`avg_idle`).
@@ -260,6 +271,7 @@ impl Features {
 const V3_6: Features = Features {
     discipline: DisciplineKind::Cfs,
     load: LoadTracking::Weight,
+    use_estimates: UseEstimates::None,
     slice_restarts: true,
     idle_sample_is_capped: true,
     ttwu_queue_on_idle: false,
@@ -363,6 +375,7 @@ const V4_2: Features = Features {
 
 const V5_2: Features = Features {
     load: LoadTracking::RunnableLoad,
+    use_estimates: UseEstimates::LastAndAverage,
     placement: PlacementFeatures {
         wake_wide: WakeWide::OfEither,
         wa_idle: true,
@@ -401,6 +414,7 @@ const V5_2: Features = Features {
 const V6_12: Features = Features {
     discipline: DisciplineKind::Eevdf,
     load: LoadTracking::LoadAvg,
+    use_estimates: UseEstimates::RisesAtOnce,
     ttwu_queue_on_idle: true,
     placement: PlacementFeatures {
         wa_idle_prev: true,

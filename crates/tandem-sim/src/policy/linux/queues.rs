@@ -13,6 +13,7 @@ mod load;
 mod run_queue;
 mod timeline;
 mod turns;
+mod use_estimate;
 
 pub use entity::weight_of_nice;
 pub(super) use entity::{Entity, NICE_0_WEIGHT, scale};
@@ -23,7 +24,7 @@ pub(super) use timeline::Timeline;
 use super::Context;
 use super::counters::QueueCounters;
 use super::discipline::{Coming, Discipline};
-use super::features::{Features, LoadTracking};
+use super::features::{Features, LoadTracking, UseEstimates};
 use super::settings::{LinuxSettings, Tunables};
 use super::soft_affinity::{MoveDirection, Strays};
 use crate::policy::Reason;
@@ -112,6 +113,7 @@ pub(super) struct Queues {
     steal_clock: bool,
     lru_tasks: bool,
     lb_bias: bool,
+    use_estimates: UseEstimates,
     idle_sample_is_capped: bool,
     pub(super) counters: QueueCounters,
 }
@@ -151,6 +153,7 @@ impl Queues {
             steal_clock: settings.steal_clock,
             lru_tasks: features.balance.lru_tasks,
             lb_bias: features.balance.lb_bias,
+            use_estimates: features.use_estimates,
             idle_sample_is_capped: features.idle_sample_is_capped,
             counters: QueueCounters::default(),
         }
@@ -296,6 +299,9 @@ impl Queues {
         let cpu = entity.cpu;
         let queue = &mut self.rqs.cpus[cpu.index()];
         self.rqs.load.count_in(queue, entity, is_foreign);
+        if !entity.delayed {
+            self.rqs.load.count_estimate(queue, entity);
+        }
         self.discipline.place(cpu, &queue.tasks, task, coming);
         entity.is_new = false;
         self.move_to_list_head(task);
@@ -309,7 +315,7 @@ impl Queues {
     fn leave(&mut self, task: TaskId, cpu: CpuId) {
         self.track(task);
         let queue = &mut self.rqs.cpus[cpu.index()];
-        self.rqs.load.count_out(queue, &self.rqs.entities[task.index()]);
+        self.rqs.load.count_out(queue, &mut self.rqs.entities[task.index()]);
         self.discipline.leaves(cpu, &queue.tasks, task);
         self.remove(task, cpu);
         self.discipline.left_waiting(cpu, &self.rqs.cpus[cpu.index()].tasks, task);
@@ -408,7 +414,9 @@ impl Queues {
             self.discipline.place(cpu, &self.rqs.cpus[cpu.index()].tasks, task, Coming::Woken);
             self.insert(task, cpu);
         }
-        self.rqs.entities[task.index()].delayed = false;
+        let entity = &mut self.rqs.entities[task.index()];
+        entity.delayed = false;
+        self.rqs.load.count_estimate(&mut self.rqs.cpus[cpu.index()], entity);
         self.preempt(ctx, cpu, task);
     }
 

@@ -138,7 +138,7 @@ impl Balancer<'_> {
     fn part_of_imbalance(&self, task: TaskId, unit: Unit, failed: u32, missing: u64) -> Option<u64> {
         let (share, allowance) = match unit {
             Unit::Tasks => (1, 0),
-            Unit::Util => (self.queues.loads().task_util(task), failed),
+            Unit::Util => (self.queues.loads().estimated_task_util(task), failed),
             Unit::Load if self.features.shr_bound => (self.queues.loads().of_task(task).max(1), failed),
             Unit::Load => (self.queues.loads().of_task(task), 1),
         };

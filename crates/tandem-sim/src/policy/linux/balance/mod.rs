@@ -27,7 +27,7 @@ use super::counters::BalanceCounters;
 use super::domains::{DomainTree, Flags, Group};
 use super::features::{BalanceFeatures, KeepsGroupImbalance};
 use super::numa::Nodes;
-use super::queues::{Queues, Runqueues};
+use super::queues::{FULL_USE, Queues, Runqueues};
 use new_idle::NewIdleSearch;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
@@ -376,7 +376,8 @@ impl<'a> Search<'a> {
                 Unit::Load if running == 1 && loads.of_cpu(cpu) > imbalance.amount => continue,
                 Unit::Load => loads.of_cpu(cpu),
                 Unit::Util if running <= 1 => continue,
-                Unit::Util => loads.cpu_util(cpu),
+                // Waiting counts, too (`cpu_util_cfs_boost()`).
+                Unit::Util => loads.cpu_util(cpu).max(loads.runnable(cpu).min(FULL_USE)),
                 Unit::Tasks => running as u64,
             };
             if running > 0 && measure > busiest.map_or(0, |(most, _)| most) {

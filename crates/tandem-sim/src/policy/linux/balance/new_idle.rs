@@ -98,7 +98,7 @@ impl Balancer<'_> {
             let Some(idle) = span.next_and_after(self.queues.idle(), last) else { break };
             last = idle;
             let loads = self.queues.loads();
-            let has_load = loads.lasting(idle) > 0 || loads.cpu_util(idle) > 0;
+            let has_load = loads.lasting(idle) > 0 || loads.average_util(idle) > 0;
             if idle != cpu && has_load && self.queues.of(idle).load_updated_ns() / self.tick_period_ns < tick
             {
                 ctx.locked.push(idle);

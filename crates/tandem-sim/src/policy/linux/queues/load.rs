@@ -13,13 +13,16 @@
 //!   (`runnable_load_avg`). That one is the load of a CPU. The averages of 3.6 still exist, but count for
 //!   nothing: `source_load()` and `target_load()` return the present load while `LB_BIAS` is off.
 //!
-//! Limits: no groups, so that the load of a task is its own. 6.12's estimate of the use by tasks that wake up
-//! (`util_est`) and its scaling of time by the speed of the CPU are left out.
+//! 5.2 and 6.12 also estimate the use of tasks that wake up ([`use_estimate`](super::use_estimate)).
+//!
+//! Limits: no groups, so that the load of a task is its own. The scaling of time by the speed of the CPU is left
+//! out.
 
 use super::decay::Decay;
 use super::entity::Entity;
 use super::run_queue::RunQueue;
-use crate::policy::linux::features::LoadTracking;
+use super::use_estimate::UseEstimate;
+use crate::policy::linux::features::{LoadTracking, UseEstimates};
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Fully used, in the unit of use (`SCHED_CAPACITY_SCALE`).
@@ -45,6 +48,8 @@ pub(in crate::policy::linux) struct TaskAverages {
     contribution: u64,
     /// The same for its use (4.2, `utilization_avg_contrib`).
     use_contribution: u64,
+    /// What it will use when it wakes up (5.2, 6.12).
+    estimate: UseEstimate,
 }
 
 /// Load measures of a CPU, on its task clock.
@@ -58,6 +63,8 @@ pub(super) struct QueueLoad {
     tracked: u64,
     /// Sum of their uses (4.2, `utilization_load_avg`).
     tracked_use: u64,
+    /// Sum of the estimates of the tasks that run or wait (5.2, 6.12).
+    estimated_use: u64,
     decay: Decay,
     /// Sums over time of the weight of its tasks, of their number and of the use by them (5.2, 6.12).
     load_sum: u64,
@@ -233,6 +240,7 @@ impl LoadTracking {
             averages.runnable_sum = step.apply(averages.runnable_sum, is_here.into());
             averages.running_sum = step.apply(averages.running_sum, runs.into());
             averages.life_sum = step.apply(averages.life_sum, 1);
+            averages.estimate.is_current &= !step.ends_period();
         }
         if self == Self::Contributions {
             let before = averages.contribution;
@@ -289,8 +297,31 @@ impl LoadTracking {
         }
     }
 
+    /// The task, which is in the queue of its CPU and not about to leave, counts with the estimate of its use
+    /// (`util_est_enqueue()`).
+    pub(super) fn count_estimate(self, queue: &mut RunQueue, entity: &mut Entity) {
+        if self.keeps_blocked_load() {
+            let estimate = &mut entity.averages.estimate;
+            queue.load.estimated_use += estimate.value() - estimate.counted;
+            estimate.counted = estimate.value();
+        }
+    }
+
+    /// The task no longer counts with the estimate of its use (`util_est_dequeue()`).
+    pub(super) fn discount_estimate(queue: &mut RunQueue, entity: &mut Entity) {
+        queue.load.estimated_use -= std::mem::take(&mut entity.averages.estimate.counted);
+    }
+
+    /// The task, whose averages are current and which no longer counts, goes to sleep.
+    pub(super) fn sleeps(rule: UseEstimates, entity: &mut Entity) {
+        let averages = &mut entity.averages;
+        let runnable = averages.runnable_sum * FULL_USE / averages.decay.divider();
+        averages.estimate.update(rule, averages.util(), runnable);
+    }
+
     /// The task, whose averages are current, is about to leave the queue of its CPU, or the CPU itself.
-    pub(super) fn count_out(self, queue: &mut RunQueue, entity: &Entity) {
+    pub(super) fn count_out(self, queue: &mut RunQueue, entity: &mut Entity) {
+        Self::discount_estimate(queue, entity);
         match self {
             Self::Contributions => {
                 queue.load.tracked -= entity.averages.contribution;
@@ -373,14 +404,33 @@ impl Loads<'_> {
         self.cpus[cpu.index()].load.lasting()
     }
 
-    /// Part of time in which a CPU's tasks run, in 1024ths, including tasks that blocked recently (5.2, 6.12), or
-    /// only of those that run or wait (4.2).
+    /// Part of time in which a CPU's tasks run, in 1024ths, including tasks that blocked recently (5.2, 6.12).
+    pub fn average_util(self, cpu: CpuId) -> u64 {
+        self.cpus[cpu.index()].load.util()
+    }
+
+    /// The same, or if it is more, what those that run or wait are estimated to use (5.2, 6.12); in 4.2 what
+    /// these have used (`cpu_util()`, `get_cpu_usage()`).
     pub fn cpu_util(self, cpu: CpuId) -> u64 {
         let load = &self.cpus[cpu.index()].load;
         match self.tracking {
             LoadTracking::Contributions => load.tracked_use.min(FULL_USE),
-            _ => load.util(),
+            _ => load.util().max(load.estimated_use).min(FULL_USE),
         }
+    }
+
+    /// The use of a CPU without that of a task, which ran there last and may still be there
+    /// (`cpu_util_without()`; 5.2, 6.12).
+    pub fn cpu_util_without(self, cpu: CpuId, task: TaskId) -> u64 {
+        let load = &self.cpus[cpu.index()].load;
+        let counted = self.entities[task.index()].averages.estimate.counted;
+        let average = load.util().saturating_sub(self.task_util(task));
+        average.max(load.estimated_use - counted).min(FULL_USE)
+    }
+
+    /// What the task uses, or if it is more, is estimated to use (`task_util_est()`; 5.2, 6.12).
+    pub fn estimated_task_util(self, task: TaskId) -> u64 {
+        self.task_util(task).max(self.entities[task.index()].averages.estimate.value())
     }
 
     /// Average number of runnable tasks of a CPU, in 1024ths of a task (6.12).

@@ -157,12 +157,11 @@ impl Idlest<'_> {
             loads.present += self.queues.loads().of_cpu(cpu);
             loads.lasting += self.queues.loads().lasting(cpu);
             let entity = self.queues.entity(self.task);
-            let own = if entity.cpu == cpu && !entity.is_new {
-                self.queues.loads().task_util(self.task)
+            let used = if entity.cpu == cpu && !entity.is_new {
+                self.queues.loads().cpu_util_without(cpu, self.task)
             } else {
-                0
+                self.queues.loads().cpu_util(cpu)
             };
-            let used = self.queues.loads().cpu_util(cpu).saturating_sub(own);
             loads.most_spare = loads.most_spare.max(FULL_USE.saturating_sub(used));
         }
         let capacity = u64::from(group.capacity);

@@ -180,8 +180,8 @@ impl Selector<'_> {
         let samples = preferred.iter().next().zip(allowed.iter_and_not(preferred).next());
         let tips = samples.is_some_and(|(inside, outside)| {
             let loads = self.queues.loads();
-            u64::from(preferred_factor) * loads.cpu_util(inside)
-                > u64::from(allowed_factor) * loads.cpu_util(outside)
+            u64::from(preferred_factor) * loads.average_util(inside)
+                > u64::from(allowed_factor) * loads.average_util(outside)
         });
         let counters = &mut self.placement.counters;
         if tips {
