@@ -161,8 +161,8 @@ pub(super) struct BalanceFeatures {
     pub scaled_excess: bool,
     /// By load: averages of past loads count, too (`cpu_load[]`, `LB_BIAS`); off in 5.2.
     pub lb_bias: bool,
-    /// By load: a group without an imbalance is none to take from (`find_busiest_group()`); before, its queues
-    /// are locked in vain, as if their tasks were pinned.
+    /// By load: a group without an imbalance is none to take from (`find_busiest_group()`); before, its
+    /// queues are locked in vain, as if their tasks were pinned.
     pub no_group_without_imbalance: bool,
     pub keeps_group_imbalance: KeepsGroupImbalance,
     /// Asking for a running task neither counts as progress nor makes the balancing of the domain less
@@ -174,8 +174,8 @@ pub(super) struct BalanceFeatures {
     pub double_rq_lock: bool,
     /// A CPU that idles does not take the last task (`detach_tasks()`: `nr_running <= 1`; not in 4.2).
     pub leaves_last_task: bool,
-    /// A CPU that has just run out of work takes one task (`CONFIG_PREEMPTION`). All releases have the rule, but
-    /// distributions built servers' kernels without preemption before `PREEMPT_DYNAMIC`, which sets it.
+    /// A CPU that has just run out of work takes one task (`CONFIG_PREEMPTION`). All releases have the rule,
+    /// but distributions built servers' kernels without preemption before `PREEMPT_DYNAMIC`, which sets it.
     pub newidle_takes_one: bool,
     /// A CPU that has just run out of work goes on only while it has none (`should_we_balance()`).
     pub newidle_stops_at_work: bool,
@@ -194,13 +194,14 @@ pub(super) struct BalanceFeatures {
     /// New-idle balancing knows what it costs, and whether any CPU has more than one task (3.13,
     /// `max_newidle_lb_cost`, `rd->overload`).
     pub newidle_lb_cost: bool,
-    /// The longest search of a domain also fades while the CPU keeps searching, a second after it was last as long
-    /// (`update_newidle_cost()`).
+    /// The longest search of a domain also fades while the CPU keeps searching, a second after it was last as
+    /// long (`update_newidle_cost()`).
     pub newidle_cost_fades_in_use: bool,
-    /// A newly idle CPU updates what is left of the load of CPUs that idle, once a tick (`update_nohz_stats()`).
+    /// A newly idle CPU updates what is left of the load of CPUs that idle, once a tick
+    /// (`update_nohz_stats()`).
     pub newidle_updates_idle: bool,
-    /// Cache lines of a queue that [`Balancer`](super::balance::Balancer) compares: those in `struct rq`, as laid
-    /// out on x86-64, of the fields that `update_sg_lb_stats()` reads.
+    /// Cache lines of a queue that [`Balancer`](super::balance::Balancer) compares: those in `struct rq`, as
+    /// laid out on x86-64, of the fields that `update_sg_lb_stats()` reads.
     pub queue_lines: u32,
     pub nohz_kick: NohzKick,
     pub nohz_refresh: NohzRefresh,

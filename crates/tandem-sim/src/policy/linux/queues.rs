@@ -40,7 +40,8 @@ pub(super) struct Runqueues {
     entities: Vec<Entity>,
     /// CPUs that idle and have an empty queue.
     idle: CpuMask,
-    /// Some CPU had several tasks when one came, and no look at all CPUs has found otherwise (`rd->overload`).
+    /// Some CPU had several tasks when one came, and no look at all CPUs has found otherwise
+    /// (`rd->overload`).
     overload: bool,
     load: LoadTracking,
 }
@@ -369,8 +370,8 @@ impl Queues {
         self.join(ctx, task, is_foreign, coming);
     }
 
-    /// Moves a task that waits from one queue to another, and lets it preempt there. One that is leaving takes its
-    /// load along, and leaves from there.
+    /// Moves a task that waits from one queue to another, and lets it preempt there. One that is leaving
+    /// takes its load along, and leaves from there.
     pub fn move_queued(&mut self, ctx: &mut Context<'_>, task: TaskId, from: CpuId, to: CpuId) {
         self.charge(ctx, from);
         self.charge(ctx, to);

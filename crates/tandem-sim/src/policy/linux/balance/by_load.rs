@@ -1,8 +1,8 @@
 //! The busiest group as 3.6, 4.2 and 5.2 find it: by load (`find_busiest_group()`, `calculate_imbalance()`).
 //!
 //! Loads of groups are compared for 1024 of capacity. A group is over its capacity if it has more tasks than
-//! capacity for them: 3.6 counts its capacity in whole cores, 4.2 and 5.2 its CPUs, and these let a group pass
-//! whose tasks, though many, use little of its time.
+//! capacity for them: 3.6 counts its capacity in whole cores, 4.2 and 5.2 its CPUs, and these let a group
+//! pass whose tasks, though many, use little of its time.
 
 use super::{Idleness, Imbalance, Search, Unit};
 use crate::policy::linux::domains::{CPU_CAPACITY, Flags, Group, Tunables};

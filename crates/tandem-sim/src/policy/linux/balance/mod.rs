@@ -278,8 +278,8 @@ impl Balancer<'_> {
         }
     }
 
-    /// Nothing to move, nothing that can move, or not the task of this CPU: the domain is balanced less often.
-    /// `pinned`: the tasks of the queue that was tried last cannot move.
+    /// Nothing to move, nothing that can move, or not the task of this CPU: the domain is balanced less
+    /// often. `pinned`: the tasks of the queue that was tried last cannot move.
     fn found_balance(&mut self, attempt: Attempt, pinned: bool) {
         let keeps_mark = pinned
             && match self.features.keeps_group_imbalance {
@@ -345,8 +345,8 @@ impl Balancer<'_> {
         found
     }
 
-    /// A look at the CPUs of the widest domain tells whether some CPU has several tasks (`update_sd_lb_stats()`);
-    /// between two of these looks, the kernel may believe so in vain.
+    /// A look at the CPUs of the widest domain tells whether some CPU has several tasks
+    /// (`update_sd_lb_stats()`); between two of these looks, the kernel may believe so in vain.
     fn update_overload(&mut self, attempt: Attempt) {
         if !self.domains.of(attempt.cpu).contains(&(attempt.at + 1)) {
             let mut members = self.domains.span(attempt.at).cpus.iter();

@@ -1,14 +1,15 @@
 //! Balancing by a CPU that has just run out of work (`idle_balance()`, in 6.12 `sched_balance_newidle()`).
 //!
 //! It is worth its time only if the CPU would otherwise idle for longer than the search takes. The kernel
-//! measures both by its clock, keeps the longest search of each domain, and lets that fade by 1% a second. Here
-//! a search takes the time in which the lines of the queues that it compares travel from the caches of their
-//! CPUs, near or far ([`BalanceFeatures::queue_lines`](super::BalanceFeatures)), one after the other; and the
-//! time that the CPU waits for and holds the locks that the search takes, as the simulator charges it.
+//! measures both by its clock, keeps the longest search of each domain, and lets that fade by 1% a second.
+//! Here a search takes the time in which the lines of the queues that it compares travel from the caches of
+//! their CPUs, near or far ([`BalanceFeatures::queue_lines`](super::BalanceFeatures)), one after the other;
+//! and the time that the CPU waits for and holds the locks that the search takes, as the simulator charges
+//! it.
 //!
-//! Limits: the time of the instructions is left out, as are interrupts, and, in a guest, the time for which the
-//! vCPU is kept from running meanwhile; so searches take less time here, and vary less, than measured ones. A
-//! guest's locks cost nothing. All lines of the queues have been written since the search before.
+//! Limits: the time of the instructions is left out, as are interrupts, and, in a guest, the time for which
+//! the vCPU is kept from running meanwhile; so searches take less time here, and vary less, than measured
+//! ones. A guest's locks cost nothing. All lines of the queues have been written since the search before.
 //!
 //! With work-conserving soft affinity, the CPU first takes a waiting task that prefers it from a CPU which
 //! that task does not prefer; if there is none, it asks for such a task that runs, unless it expects to idle
@@ -66,7 +67,7 @@ impl Balancer<'_> {
             let outcome = self.balance(ctx, Attempt { cpu, by: cpu, at, idleness: Idleness::Newly });
             spent_ns += cost_ns;
             self.note_new_idle_cost(ctx.now_ns, at, cost_ns);
-            if ctx.locked.len() > locked {
+            if features.newidle_lb_cost && ctx.locked.len() > locked {
                 self.balancing.new_idle_search =
                     Some(NewIdleSearch { now_ns: ctx.now_ns, cpu, at, cost_ns, spent_ns });
             }
@@ -77,16 +78,16 @@ impl Balancer<'_> {
         self.queues.of_mut(cpu).note_idle_balance_cost(spent_ns);
     }
 
-    /// The CPU has waited for the locks that its last decision took, and held them, for this time, ns. If it was
-    /// newly idle then, they belong to its search.
+    /// The CPU has waited for the locks that its last decision took, and held them, for this time, ns. If it
+    /// was newly idle then, they belong to its search.
     pub fn spent_on_locks(&mut self, cpu: CpuId, locks_ns: u64) {
         let Some(search) = self.balancing.new_idle_search.take_if(|search| search.cpu == cpu) else { return };
         self.note_new_idle_cost(search.now_ns, search.at, search.cost_ns + locks_ns);
         self.queues.of_mut(cpu).note_idle_balance_cost(search.spent_ns + locks_ns);
     }
 
-    /// 5.2: before the CPU compares the groups, it updates the load that tasks have left on CPUs that idle, each
-    /// at most once a tick (`update_nohz_stats()`).
+    /// 5.2: before the CPU compares the groups, it updates the load that tasks have left on CPUs that idle,
+    /// each at most once a tick (`update_nohz_stats()`).
     fn update_idle_loads(&mut self, ctx: &mut Context<'_>, cpu: CpuId, at: usize) {
         if !self.features.newidle_updates_idle {
             return;

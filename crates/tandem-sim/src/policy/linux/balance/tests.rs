@@ -186,7 +186,8 @@ fn imbalanced_by_affinity_alone(era: LinuxEra) -> (Situation, usize) {
     (it, at)
 }
 
-/// `detach_tasks()` returns at once without an imbalance, and the tasks that it has not tried count as pinned.
+/// `detach_tasks()` returns at once without an imbalance, and the tasks that it has not tried count as
+/// pinned.
 #[test]
 fn find_busiest_group_without_an_imbalance_counts_as_pinned_before_5_2() {
     for (era, longest_ms) in [(V3_6, 512), (V4_2, 512), (V5_2, 8)] {
@@ -361,8 +362,8 @@ fn update_newidle_cost_keeps_the_longest_search_which_fades_by_a_hundredth_a_sec
         search_newly_idle(&mut it, 1);
         assert_eq!(cost(&it, 1), 25_600_000, "{era:?}");
 
-        // A search that would take longer than the CPU idles is left out, and 6.12 remembers a little less of the
-        // others each second, as all do when they balance at ticks.
+        // A search that would take longer than the CPU idles is left out, and 6.12 remembers a little less of
+        // the others each second, as all do when they balance at ticks.
         it.now_ns += 1_000_000_001;
         it.linux.domains.domain_mut(at - 1).newidle_cost_ns = 256_000;
         search_newly_idle(&mut it, 1);

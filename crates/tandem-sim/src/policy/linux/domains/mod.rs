@@ -75,8 +75,8 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    /// Doubles the time between balances, up to its longest; `pinned`: while tasks cannot move because of their
-    /// affinity, up to `MAX_PINNED_INTERVAL`.
+    /// Doubles the time between balances, up to its longest; `pinned`: while tasks cannot move because of
+    /// their affinity, up to `MAX_PINNED_INTERVAL`.
     pub fn stretch_interval(&mut self, pinned: bool) {
         const MAX_PINNED_INTERVAL_MS: u32 = 512;
         let limit_ms = self.tunables.max_interval_ms;

@@ -15,8 +15,8 @@
 //!
 //! 5.2 and 6.12 also estimate the use of tasks that wake up ([`use_estimate`](super::use_estimate)).
 //!
-//! Limits: no groups, so that the load of a task is its own. The scaling of time by the speed of the CPU is left
-//! out.
+//! Limits: no groups, so that the load of a task is its own. The scaling of time by the speed of the CPU is
+//! left out.
 
 use super::decay::Decay;
 use super::entity::Entity;
@@ -235,25 +235,27 @@ impl LoadTracking {
         }
         let is_here = runs || entity.queued;
         let averages = &mut entity.averages;
-        if let Some(step) = averages.decay.advance(queue.clock.task_ns) {
+        let step = averages.decay.advance(queue.clock.task_ns);
+        if let Some(step) = step {
             averages.load_sum = step.apply(averages.load_sum, is_here.into());
             averages.runnable_sum = step.apply(averages.runnable_sum, is_here.into());
             averages.running_sum = step.apply(averages.running_sum, runs.into());
             averages.life_sum = step.apply(averages.life_sum, 1);
             averages.estimate.is_current &= !step.ends_period();
         }
-        if self == Self::Contributions {
-            let before = averages.contribution;
-            let use_before = averages.use_contribution;
-            averages.contribution = averages.load_sum * u64::from(entity.weight) / (averages.life_sum + 1);
-            averages.use_contribution = averages.running_sum * FULL_USE / (averages.life_sum + 1);
-            if is_here {
-                let load = &mut queue.load;
-                load.tracked = load.tracked + averages.contribution - before;
-                load.tracked_use = load.tracked_use + averages.use_contribution - use_before;
-            }
-        } else {
-            self.track_cpu(queue);
+        if self != Self::Contributions {
+            return self.track_cpu(queue);
+        }
+        if step.is_none() {
+            return;
+        }
+        let (before, use_before) = (averages.contribution, averages.use_contribution);
+        averages.contribution = averages.load_sum * u64::from(entity.weight) / (averages.life_sum + 1);
+        averages.use_contribution = averages.running_sum * FULL_USE / (averages.life_sum + 1);
+        if is_here {
+            let load = &mut queue.load;
+            load.tracked = load.tracked + averages.contribution - before;
+            load.tracked_use = load.tracked_use + averages.use_contribution - use_before;
         }
     }
 
@@ -404,7 +406,8 @@ impl Loads<'_> {
         self.cpus[cpu.index()].load.lasting()
     }
 
-    /// Part of time in which a CPU's tasks run, in 1024ths, including tasks that blocked recently (5.2, 6.12).
+    /// Part of time in which a CPU's tasks run, in 1024ths, including tasks that blocked recently (5.2,
+    /// 6.12).
     pub fn average_util(self, cpu: CpuId) -> u64 {
         self.cpus[cpu.index()].load.util()
     }

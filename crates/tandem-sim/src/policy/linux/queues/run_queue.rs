@@ -87,8 +87,8 @@ impl RunQueue {
         self.tasks.curr()
     }
 
-    /// Tasks that run or wait, including those of 6.12 that have blocked and are leaving: the kernel counts a task
-    /// until it has left (`dequeue_entities()`).
+    /// Tasks that run or wait, including those of 6.12 that have blocked and are leaving: the kernel counts a
+    /// task until it has left (`dequeue_entities()`).
     #[inline]
     pub fn nr_running(&self) -> usize {
         self.tasks.nr_running()

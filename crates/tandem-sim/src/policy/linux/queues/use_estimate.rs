@@ -1,9 +1,9 @@
 //! The estimate of what a task will use when it wakes up (`util_est`; 5.2, 6.12).
 //!
-//! The average use of a task fades while it sleeps, and grows again only while it runs, so that a CPU with tasks
-//! that have just woken up seems less used than it will be. Therefore a task keeps the use that it had when it
-//! last went to sleep, and an average of that, and a CPU counts the sum over its tasks that run or wait, if it
-//! is more than its own average.
+//! The average use of a task fades while it sleeps, and grows again only while it runs, so that a CPU with
+//! tasks that have just woken up seems less used than it will be. Therefore a task keeps the use that it had
+//! when it last went to sleep, and an average of that, and a CPU counts the sum over its tasks that run or
+//! wait, if it is more than its own average.
 
 use super::load::FULL_USE;
 use crate::policy::linux::features::UseEstimates;

@@ -67,7 +67,8 @@ fn a_task_that_sleeps_keeps_to_its_share() {
 
 #[test]
 fn slices_are_those_of_the_tunables() {
-    // Eight CPUs: tunables x 4. Period 24 ms for up to 8 tasks, then 3 ms each; slices of EEVDF are 3 ms, too.
+    // Eight CPUs: tunables x 4. Period 24 ms for up to 8 tasks, then 3 ms each; slices of EEVDF are 3 ms,
+    // too.
     for (era, tasks, slice_ns) in [
         (LinuxEra::V4_2, 2, 12 * MS),
         (LinuxEra::V4_2, 6, 4 * MS),
