@@ -168,6 +168,9 @@ pub(super) struct BalanceFeatures {
     /// Asking for a running task neither counts as progress nor makes the balancing of the domain less
     /// frequent (`need_active_balance()`).
     pub active_balance_keeps_on: bool,
+    /// A running task that has moved ends the count of failures (`active_load_balance_cpu_stop()`; not in
+    /// 4.2).
+    pub push_resets_failed: bool,
     /// The longest-waiting task moves first, not the newest (4.14, `cfs_tasks` in LRU order).
     pub lru_tasks: bool,
     /// Both queues are locked at a time (`double_rq_lock()`); before 3.18.
@@ -300,6 +303,7 @@ const V3_6: Features = Features {
         no_group_without_imbalance: false,
         keeps_group_imbalance: KeepsGroupImbalance::Never,
         active_balance_keeps_on: false,
+        push_resets_failed: false,
         lru_tasks: false,
         double_rq_lock: true,
         leaves_last_task: false,
@@ -393,6 +397,7 @@ const V5_2: Features = Features {
         leaves_last_task: true,
         lb_bias: false,
         no_group_without_imbalance: true,
+        push_resets_failed: true,
         keeps_group_imbalance: KeepsGroupImbalance::AllPinned,
         lru_tasks: true,
         newidle_keeps_interval: true,

@@ -178,7 +178,7 @@ impl Balancer<'_> {
         ctx.locked.push(to);
         if !push.is_for_node {
             let asked = self.domains.of(to).find(|&at| self.domains.span(at).cpus.contains(cpu));
-            if let Some(at) = asked {
+            if let Some(at) = asked.filter(|_| self.features.push_resets_failed) {
                 self.domains.domain_mut(at).failed = 0;
             }
             self.balancing.counters.alb_pushed += 1;

@@ -244,6 +244,22 @@ fn need_active_balance_of_6_12_counts_on_and_keeps_the_interval() {
 }
 
 #[test]
+fn active_load_balance_cpu_stop_ends_the_count_of_failures_in_5_2_and_6_12() {
+    for era in ERAS {
+        let mut it = pair(era);
+        let task = it.run_on(0);
+        let at = it.linux.domains.of(CpuId(1)).start;
+        it.linux.domains.domain_mut(at).failed = 3;
+        let attempt = Attempt { cpu: CpuId(1), by: CpuId(1), at, idleness: Idleness::Idle };
+        it.ask(|linux, ctx| linux.balancer().ask_for_running(ctx, attempt, CpuId(0)));
+        it.settle();
+        assert_eq!(it.linux.queues.entity(task).cpu, CpuId(1), "{era:?}");
+        let failed = if era < V5_2 { 3 } else { 0 };
+        assert_eq!(it.linux.domains.domain(at).failed, failed, "{era:?}");
+    }
+}
+
+#[test]
 fn pinned_tasks_stay() {
     for era in ERAS {
         let mut it = pair(era);
