@@ -1,6 +1,7 @@
 //! What a kernel's decisions cost the CPU that makes them.
 
 use super::{CpuRef, Kernels, Processors};
+use crate::policy::Policy;
 use tandem_machine::ids::TaskId;
 
 /// Charges the CPU for the other queues that the policy scanned and locked on its behalf. Tasks that are
@@ -49,10 +50,13 @@ fn charge_locked(kernels: &mut Kernels, processors: &mut Processors, on: CpuRef)
     }
     let locked = kernels[on.kernel].outbox_mut().take_locked();
     if on.is_host() {
+        let since_ns = processors[on.cpu].settled_ns;
         for &queue in &locked {
             let move_ns = processors.hardware.line_transfer_ns(queue, on.cpu);
             processors.lock_queue(kernels, on.cpu, queue, move_ns);
         }
+        let spent_ns = processors[on.cpu].settled_ns - since_ns;
+        kernels.host_mut().policy_mut().spent_on_locks(on.cpu, spent_ns);
     }
     kernels[on.kernel].outbox_mut().reuse_locked(locked);
 }

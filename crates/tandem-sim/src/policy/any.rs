@@ -169,6 +169,11 @@ impl Policy for AnyPolicy {
     }
 
     #[inline]
+    fn spent_on_locks(&mut self, cpu: CpuId, spent_ns: u64) {
+        each!(self, policy => policy.spent_on_locks(cpu, spent_ns))
+    }
+
+    #[inline]
     fn tick_period_ns(&self) -> u64 {
         each!(self, policy => policy.tick_period_ns())
     }

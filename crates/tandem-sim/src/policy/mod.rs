@@ -209,6 +209,10 @@ pub trait Policy {
         None
     }
 
+    /// The CPU has waited for, and held, the locks in [`Context::locked`] of its last decision for this time,
+    /// ns.
+    fn spent_on_locks(&mut self, _cpu: CpuId, _spent_ns: u64) {}
+
     /// Period of the tick on a CPU that is not idle, ns.
     fn tick_period_ns(&self) -> u64;
 

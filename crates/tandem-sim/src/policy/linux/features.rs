@@ -33,6 +33,16 @@ impl LoadTracking {
     }
 }
 
+/// The estimate of what a task will use when it wakes up (`UTIL_EST`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UseEstimates {
+    None,
+    /// Its use when it last went to sleep, or an average of those uses.
+    LastAndAverage,
+    /// The average, which a larger use replaces, and which does not fall because the task had to wait.
+    RisesAtOnce,
+}
+
 /// The test for a waker of many tasks (`wake_wide()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WakeWide {
@@ -84,6 +94,17 @@ pub(super) enum NohzRefresh {
     BlockedLoad,
 }
 
+/// When the mark of a group that affinity keeps imbalanced stays, although nothing is found to move
+/// (`sg_imbalanced()`, `out_balanced` in `load_balance()`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeepsGroupImbalance {
+    Never,
+    /// If the tasks of all other CPUs with several are pinned.
+    AllPinned,
+    /// If those of the queue that was tried last are.
+    LastPinned,
+}
+
 /// When a CPU with a single task kicks an idle one (`nohz_balancer_kick()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NohzKick {
@@ -104,9 +125,11 @@ pub(super) struct PlacementFeatures {
     pub wa_idle: bool,
     /// An old CPU that idles keeps its task, at any distance (5.11, `available_idle_cpu(prev_cpu)`).
     pub wa_idle_prev: bool,
+    /// A task that exits is no synchronous waker (`PF_EXITING` in `select_task_rq_fair()`).
+    pub exiting_is_not_sync: bool,
     /// Two CPUs with no more than a usual task count as idle (`cpu_avg_load_per_task()`).
     pub wa_avg_load_per_task: bool,
-    /// A task that is not pulled has an idle CPU looked for near its old one.
+    /// A task that could not be pulled has an idle CPU looked for near its old one, too.
     pub sis_near_prev: bool,
     /// The old CPU is tried if it shares the target's cache.
     pub sis_prev: bool,
@@ -127,7 +150,8 @@ pub(super) struct BalanceFeatures {
     /// (`group_overloaded`, `group_imbalanced`); before, capacity is counted in whole cores, and a spread of
     /// loads makes a group imbalanced.
     pub group_overloaded: bool,
-    /// By load: a group whose tasks use little of its time is not over its capacity (`group_util`).
+    /// By load: a group whose tasks use little of its time is not over its capacity (`group_util`, in 4.2
+    /// `group_usage`).
     pub group_util: bool,
     /// By load: siblings are evened out only if that brings them closer (4.12, `prefer_sibling`).
     pub prefer_sibling_evens: bool,
@@ -135,13 +159,26 @@ pub(super) struct BalanceFeatures {
     pub idle_fills_up: bool,
     /// By load: the excess over the capacity counts as load for 1024 of it (4.8).
     pub scaled_excess: bool,
+    /// By load: averages of past loads count, too (`cpu_load[]`, `LB_BIAS`); off in 5.2.
+    pub lb_bias: bool,
+    /// By load: a group without an imbalance is none to take from (`find_busiest_group()`); before, its
+    /// queues are locked in vain, as if their tasks were pinned.
+    pub no_group_without_imbalance: bool,
+    pub keeps_group_imbalance: KeepsGroupImbalance,
+    /// Asking for a running task neither counts as progress nor makes the balancing of the domain less
+    /// frequent (`need_active_balance()`).
+    pub active_balance_keeps_on: bool,
+    /// A running task that has moved ends the count of failures (`active_load_balance_cpu_stop()`; not in
+    /// 4.2).
+    pub push_resets_failed: bool,
     /// The longest-waiting task moves first, not the newest (4.14, `cfs_tasks` in LRU order).
     pub lru_tasks: bool,
     /// Both queues are locked at a time (`double_rq_lock()`); before 3.18.
     pub double_rq_lock: bool,
-    /// A CPU that idles does not take the last task (`busiest->nr_running <= 1`).
+    /// A CPU that idles does not take the last task (`detach_tasks()`: `nr_running <= 1`; not in 4.2).
     pub leaves_last_task: bool,
-    /// A CPU that has just run out of work takes one task (`CONFIG_PREEMPTION`).
+    /// A CPU that has just run out of work takes one task (`CONFIG_PREEMPTION`). All releases have the rule,
+    /// but distributions built servers' kernels without preemption before `PREEMPT_DYNAMIC`, which sets it.
     pub newidle_takes_one: bool,
     /// A CPU that has just run out of work goes on only while it has none (`should_we_balance()`).
     pub newidle_stops_at_work: bool,
@@ -160,6 +197,15 @@ pub(super) struct BalanceFeatures {
     /// New-idle balancing knows what it costs, and whether any CPU has more than one task (3.13,
     /// `max_newidle_lb_cost`, `rd->overload`).
     pub newidle_lb_cost: bool,
+    /// The longest search of a domain also fades while the CPU keeps searching, a second after it was last as
+    /// long (`update_newidle_cost()`).
+    pub newidle_cost_fades_in_use: bool,
+    /// A newly idle CPU updates what is left of the load of CPUs that idle, once a tick
+    /// (`update_nohz_stats()`).
+    pub newidle_updates_idle: bool,
+    /// Cache lines of a queue that [`Balancer`](super::balance::Balancer) compares: those in `struct rq`, as
+    /// laid out on x86-64, of the fields that `update_sg_lb_stats()` reads.
+    pub queue_lines: u32,
     pub nohz_kick: NohzKick,
     pub nohz_refresh: NohzRefresh,
     /// The CPU that balances for all begins with itself.
@@ -177,6 +223,8 @@ pub(super) struct DomainFeatures {
     pub intervals_by_weight: bool,
     /// Factor on the interval of a busy CPU: levels up to the node, and others.
     pub busy_factors: [u32; 2],
+    /// A domain names the averages of past loads that it balances by (`busy_idx`, `idle_idx`).
+    pub load_indices: bool,
     /// Imbalance that is tolerated, in percent: among CPUs of a cache, and beyond.
     pub imbalance_pcts: [u32; 2],
     /// Whether tasks are spread over cores, and over caches (`SD_PREFER_SIBLING`).
@@ -200,8 +248,7 @@ pub(super) struct DomainFeatures {
 pub(super) struct Features {
     pub discipline: DisciplineKind,
     pub load: LoadTracking,
-    /// CPUs keep averages of their load for balancing (`cpu_load[]`, `LB_BIAS`).
-    pub cpu_load_history: bool,
+    pub use_estimates: UseEstimates,
     /// CFS: a task that goes on without a switch begins a new slice (`put_prev_task()`).
     pub slice_restarts: bool,
     /// A long idle time sets the average to its limit at once (`avg_idle`).
@@ -228,7 +275,7 @@ impl Features {
 const V3_6: Features = Features {
     discipline: DisciplineKind::Cfs,
     load: LoadTracking::Weight,
-    cpu_load_history: true,
+    use_estimates: UseEstimates::None,
     slice_restarts: true,
     idle_sample_is_capped: true,
     ttwu_queue_on_idle: false,
@@ -236,6 +283,7 @@ const V3_6: Features = Features {
         wake_wide: WakeWide::Absent,
         wa_idle: false,
         wa_idle_prev: false,
+        exiting_is_not_sync: false,
         wa_avg_load_per_task: true,
         sis_near_prev: false,
         sis_prev: false,
@@ -251,6 +299,11 @@ const V3_6: Features = Features {
         prefer_sibling_evens: false,
         idle_fills_up: false,
         scaled_excess: false,
+        lb_bias: true,
+        no_group_without_imbalance: false,
+        keeps_group_imbalance: KeepsGroupImbalance::Never,
+        active_balance_keeps_on: false,
+        push_resets_failed: false,
         lru_tasks: false,
         double_rq_lock: true,
         leaves_last_task: false,
@@ -263,6 +316,9 @@ const V3_6: Features = Features {
         newidle_keeps_interval: false,
         newidle_migration_cost: true,
         newidle_lb_cost: false,
+        newidle_cost_fades_in_use: false,
+        newidle_updates_idle: false,
+        queue_lines: 0,
         nohz_kick: NohzKick::Group,
         nohz_refresh: NohzRefresh::Itself,
         nohz_own_first: true,
@@ -272,6 +328,7 @@ const V3_6: Features = Features {
         smt_gain: true,
         intervals_by_weight: false,
         busy_factors: [64, 32],
+        load_indices: true,
         imbalance_pcts: [125, 125],
         prefers_siblings: [false, false],
         keeps_prefer_sibling: false,
@@ -290,15 +347,18 @@ const V4_2: Features = Features {
     placement: PlacementFeatures {
         wake_wide: WakeWide::OfWaker,
         wa_avg_load_per_task: false,
+        sis_near_prev: true,
         sis_prev: true,
         idlest_by_idle_stamp: true,
         ..V3_6.placement
     },
     balance: BalanceFeatures {
         group_overloaded: true,
+        group_util: true,
         double_rq_lock: false,
-        leaves_last_task: true,
         newidle_lb_cost: true,
+        // nr_running and cpu_load[]; h_nr_running; runnable_load_avg; curr and idle; cpu_capacity_orig.
+        queue_lines: 5,
         nohz_kick: NohzKick::CacheOfSeveral,
         nohz_refresh: NohzRefresh::ClockAndGroups,
         nohz_own_first: false,
@@ -320,22 +380,30 @@ const V4_2: Features = Features {
 
 const V5_2: Features = Features {
     load: LoadTracking::RunnableLoad,
+    use_estimates: UseEstimates::LastAndAverage,
     placement: PlacementFeatures {
         wake_wide: WakeWide::OfEither,
         wa_idle: true,
-        sis_near_prev: true,
+        exiting_is_not_sync: true,
         recent_used_cpu: RecentUsedCpu::Waker,
         idle_sibling: IdleSibling::SisProp,
         idlest_group: IdlestGroup::SpareCapacity,
         ..V4_2.placement
     },
     balance: BalanceFeatures {
-        group_util: true,
         prefer_sibling_evens: true,
         idle_fills_up: true,
         scaled_excess: true,
+        leaves_last_task: true,
+        lb_bias: false,
+        no_group_without_imbalance: true,
+        push_resets_failed: true,
+        keeps_group_imbalance: KeepsGroupImbalance::AllPinned,
         lru_tasks: true,
         newidle_keeps_interval: true,
+        newidle_updates_idle: true,
+        // nr_running; h_nr_running; avg; cpu_capacity, or curr and idle.
+        queue_lines: 4,
         nohz_kick: NohzKick::Cache,
         nohz_refresh: NohzRefresh::BlockedLoad,
         ..V4_2.balance
@@ -352,7 +420,7 @@ const V5_2: Features = Features {
 const V6_12: Features = Features {
     discipline: DisciplineKind::Eevdf,
     load: LoadTracking::LoadAvg,
-    cpu_load_history: false,
+    use_estimates: UseEstimates::RisesAtOnce,
     ttwu_queue_on_idle: true,
     placement: PlacementFeatures {
         wa_idle_prev: true,
@@ -363,6 +431,8 @@ const V6_12: Features = Features {
     },
     balance: BalanceFeatures {
         group_type: true,
+        keeps_group_imbalance: KeepsGroupImbalance::LastPinned,
+        active_balance_keeps_on: true,
         newidle_takes_one: true,
         newidle_stops_at_work: true,
         idle_core_balances: true,
@@ -370,11 +440,14 @@ const V6_12: Features = Features {
         shr_bound: true,
         staggered_intervals: true,
         newidle_migration_cost: false,
+        newidle_cost_fades_in_use: true,
+        newidle_updates_idle: false,
         ..V5_2.balance
     },
     domains: DomainFeatures {
         level_names: ["SMT", "MC", "PKG"],
         busy_factors: [16, 16],
+        load_indices: false,
         imbalance_pcts: [117, 117],
         removes_numa: true,
         share_llc: "SD_SHARE_LLC",

@@ -59,7 +59,7 @@ impl GroupStats {
             let running = (queue.nr_running() - usize::from(present)) as u32;
             let less = |all: u64, of_task: u64| all.saturating_sub(of_task);
             stats.load += less(loads.of_cpu(cpu), own.map_or(0, |task| loads.of_task(task)));
-            stats.util += less(loads.cpu_util(cpu), own.map_or(0, |task| loads.task_util(task)));
+            stats.util += own.map_or(loads.cpu_util(cpu), |task| loads.cpu_util_without(cpu, task));
             stats.runnable += less(loads.runnable(cpu), own.map_or(0, |task| loads.task_util(task)));
             stats.nr_running += running;
             stats.idle_cpus += u32::from(running == 0 && (present || queues.idle().contains(cpu)));

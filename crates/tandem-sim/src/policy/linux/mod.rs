@@ -20,8 +20,9 @@
 //! it concerns; a part borrows others only while it works.
 //!
 //! A CPU ticks while it runs a task; only then, and at wake-ups, slices end. An idle CPU does not tick
-//! (`NO_HZ_IDLE`). On a vCPU, the clock by which tasks are charged leaves out stolen time, if the settings
-//! say so and the hypervisor reports it.
+//! (`NO_HZ_IDLE`; since 4.17, a real CPU keeps its tick for a short time, which the model leaves out). On a
+//! vCPU, the clock by which tasks are charged leaves out stolen time, if the settings say so and the
+//! hypervisor reports it.
 //!
 //! The policy itself waits for no lock. It lists the queues beside the own one that it has locked
 //! ([`Context::locked`]), and says which wake-ups are left to an interrupt and need no lock of another CPU's
@@ -30,8 +31,9 @@
 //! if that CPU has nothing to run (`ttwu_queue_cond()`).
 //!
 //! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a
-//! contended lock changes no decision. A CPU that has to reschedule decides at once: code in kernel mode
-//! can be preempted (`CONFIG_PREEMPT`).
+//! contended lock changes no decision. A CPU that has to reschedule decides at once, as all work is that of
+//! user mode or of a guest, where any kernel is preempted; 3.6 to 5.2 are otherwise built without
+//! `CONFIG_PREEMPT`, 6.12 with `CONFIG_PREEMPT_DYNAMIC`.
 
 mod balance;
 mod counters;
@@ -206,12 +208,16 @@ impl Policy for Linux {
         self.send_away_current(ctx, cpu);
         let mut next = self.queues.pick(ctx, cpu);
         let swaps = self.queues.of_mut(cpu).take_swap();
-        if next.is_none() && !swaps {
+        while next.is_none() && !swaps {
             if self.queues.of(cpu).is_idling() {
                 self.balancer().balance_for_idle(ctx, cpu);
             } else {
                 self.balancer().balance_new_idle(ctx, cpu);
             }
+            if self.queues.of(cpu).tasks().is_empty() {
+                break;
+            }
+            // None again, if all that came are tasks that are leaving.
             next = self.queues.pick(ctx, cpu);
         }
         self.queues.end_decision(ctx, cpu, next);
@@ -222,6 +228,10 @@ impl Policy for Linux {
 
     fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.queues.blocked(ctx, cpu, task);
+    }
+
+    fn exits(&mut self, task: TaskId) {
+        self.queues.exits(task);
     }
 
     fn exited(&mut self, ctx: &mut Context<'_>, task: TaskId) {
@@ -281,6 +291,10 @@ impl Policy for Linux {
             counters: &mut self.balancing.counters,
         };
         balancer.settle(ctx, cpu, task, preference)
+    }
+
+    fn spent_on_locks(&mut self, cpu: CpuId, spent_ns: u64) {
+        self.balancer().spent_on_locks(cpu, spent_ns);
     }
 
     fn tick_period_ns(&self) -> u64 {

@@ -13,6 +13,7 @@ mod load;
 mod run_queue;
 mod timeline;
 mod turns;
+mod use_estimate;
 
 pub use entity::weight_of_nice;
 pub(super) use entity::{Entity, NICE_0_WEIGHT, scale};
@@ -23,7 +24,7 @@ pub(super) use timeline::Timeline;
 use super::Context;
 use super::counters::QueueCounters;
 use super::discipline::{Coming, Discipline};
-use super::features::{Features, LoadTracking};
+use super::features::{Features, LoadTracking, UseEstimates};
 use super::settings::{LinuxSettings, Tunables};
 use super::soft_affinity::{MoveDirection, Strays};
 use crate::policy::Reason;
@@ -39,6 +40,9 @@ pub(super) struct Runqueues {
     entities: Vec<Entity>,
     /// CPUs that idle and have an empty queue.
     idle: CpuMask,
+    /// Some CPU had several tasks when one came, and no look at all CPUs has found otherwise
+    /// (`rd->overload`).
+    overload: bool,
     load: LoadTracking,
 }
 
@@ -79,6 +83,12 @@ impl Runqueues {
         &self.idle
     }
 
+    /// Whether some CPU has several tasks, as far as the kernel knows (`rd->overload`).
+    #[inline]
+    pub fn overload(&self) -> bool {
+        self.overload
+    }
+
     /// The loads of CPUs and tasks.
     #[inline]
     pub fn loads(&self) -> Loads<'_> {
@@ -103,7 +113,8 @@ pub(super) struct Queues {
     tick_period_ns: u64,
     steal_clock: bool,
     lru_tasks: bool,
-    cpu_load_history: bool,
+    lb_bias: bool,
+    use_estimates: UseEstimates,
     idle_sample_is_capped: bool,
     pub(super) counters: QueueCounters,
 }
@@ -133,6 +144,7 @@ impl Queues {
                 cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
                 entities: Vec::new(),
                 idle: machine.all_cpus().clone(),
+                overload: false,
                 load: features.load,
             },
             discipline: Discipline::new(features, tunables, cpus, tick_period_ns),
@@ -141,7 +153,8 @@ impl Queues {
             tick_period_ns,
             steal_clock: settings.steal_clock,
             lru_tasks: features.balance.lru_tasks,
-            cpu_load_history: features.cpu_load_history,
+            lb_bias: features.balance.lb_bias,
+            use_estimates: features.use_estimates,
             idle_sample_is_capped: features.idle_sample_is_capped,
             counters: QueueCounters::default(),
         }
@@ -199,6 +212,11 @@ impl Queues {
         self.rqs.cpus[cpu.index()].clock.advance(ctx.now_ns, stolen_ns);
     }
 
+    /// A look at all CPUs has found whether some CPU has several tasks.
+    pub fn set_overload(&mut self, overload: bool) {
+        self.rqs.overload = overload;
+    }
+
     /// Asks the CPU to reschedule, unless it has been asked already.
     #[inline]
     pub fn reschedule(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
@@ -239,13 +257,15 @@ impl Queues {
     /// later `update_blocked_averages()`).
     pub fn refresh_load(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         self.advance_clock(ctx, cpu);
-        self.rqs.load.track_cpu(&mut self.rqs.cpus[cpu.index()]);
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        queue.load_updated(ctx.now_ns);
+        self.rqs.load.track_cpu(queue);
         self.update_history(ctx, cpu);
     }
 
     /// Includes the present load of a CPU in the averages of its past loads, if it has these.
     fn update_history(&mut self, ctx: &Context<'_>, cpu: CpuId) {
-        if self.cpu_load_history {
+        if self.lb_bias {
             self.rqs.load.update_history(&mut self.rqs.cpus[cpu.index()], ctx.now_ns / self.tick_period_ns);
         }
     }
@@ -280,10 +300,14 @@ impl Queues {
         let cpu = entity.cpu;
         let queue = &mut self.rqs.cpus[cpu.index()];
         self.rqs.load.count_in(queue, entity, is_foreign);
+        if !entity.delayed {
+            self.rqs.load.count_estimate(queue, entity);
+        }
         self.discipline.place(cpu, &queue.tasks, task, coming);
         entity.is_new = false;
         self.move_to_list_head(task);
         self.insert(task, cpu);
+        self.rqs.overload |= self.rqs.cpus[cpu.index()].nr_running() > 1;
         self.strays.note(ctx, task, cpu);
         self.preempt(ctx, cpu, task);
     }
@@ -292,7 +316,7 @@ impl Queues {
     fn leave(&mut self, task: TaskId, cpu: CpuId) {
         self.track(task);
         let queue = &mut self.rqs.cpus[cpu.index()];
-        self.rqs.load.count_out(queue, &self.rqs.entities[task.index()]);
+        self.rqs.load.count_out(queue, &mut self.rqs.entities[task.index()]);
         self.discipline.leaves(cpu, &queue.tasks, task);
         self.remove(task, cpu);
         self.discipline.left_waiting(cpu, &self.rqs.cpus[cpu.index()].tasks, task);
@@ -346,9 +370,9 @@ impl Queues {
         self.join(ctx, task, is_foreign, coming);
     }
 
-    /// Moves a task that waits, and is not leaving, from one queue to another, and lets it preempt there.
+    /// Moves a task that waits from one queue to another, and lets it preempt there. One that is leaving
+    /// takes its load along, and leaves from there.
     pub fn move_queued(&mut self, ctx: &mut Context<'_>, task: TaskId, from: CpuId, to: CpuId) {
-        debug_assert!(!self.rqs.entities[task.index()].delayed, "a task that is leaving stays where it is");
         self.charge(ctx, from);
         self.charge(ctx, to);
         self.leave(task, from);
@@ -378,7 +402,6 @@ impl Queues {
         self.leave(task, cpu);
         self.discipline.end_delay(task);
         self.rqs.entities[task.index()].delayed = false;
-        self.rqs.cpus[cpu.index()].tasks.end_delay();
     }
 
     /// A task that was leaving wakes up: it stays, and may preempt.
@@ -392,9 +415,15 @@ impl Queues {
             self.discipline.place(cpu, &self.rqs.cpus[cpu.index()].tasks, task, Coming::Woken);
             self.insert(task, cpu);
         }
-        self.rqs.entities[task.index()].delayed = false;
-        self.rqs.cpus[cpu.index()].tasks.end_delay();
+        let entity = &mut self.rqs.entities[task.index()];
+        entity.delayed = false;
+        self.rqs.load.count_estimate(&mut self.rqs.cpus[cpu.index()], entity);
         self.preempt(ctx, cpu, task);
+    }
+
+    /// The task, which runs, begins to exit.
+    pub fn exits(&mut self, task: TaskId) {
+        self.rqs.entities[task.index()].exiting = true;
     }
 
     /// The task, in no queue, has ended.

@@ -166,7 +166,7 @@ impl Tunables {
             latency_ns: 6_000_000 * factor,
             min_granularity_ns: 750_000 * factor,
             wakeup_granularity_ns: 1_000_000 * factor,
-            base_slice_ns: 700_000 * factor,
+            base_slice_ns: 750_000 * factor,
             migration_cost_ns: 500_000,
             nr_migrate: 32,
         }

@@ -1,9 +1,8 @@
 //! The busiest group as 3.6, 4.2 and 5.2 find it: by load (`find_busiest_group()`, `calculate_imbalance()`).
 //!
 //! Loads of groups are compared for 1024 of capacity. A group is over its capacity if it has more tasks than
-//! capacity for them: 3.6 counts its capacity in whole cores, 4.2 its CPUs. 5.2 lets a group pass whose
-//! tasks, though many, use little of its time. Simplified: so does 4.2. The description of 5.2 is from
-//! memory, except for the rules on siblings.
+//! capacity for them: 3.6 counts its capacity in whole cores, 4.2 and 5.2 its CPUs, and these let a group
+//! pass whose tasks, though many, use little of its time.
 
 use super::{Idleness, Imbalance, Search, Unit};
 use crate::policy::linux::domains::{CPU_CAPACITY, Flags, Group, Tunables};
@@ -26,10 +25,12 @@ struct Stats {
     capacity: u64,
     nr_running: u64,
     idle_cpus: u64,
+    weight: u64,
     /// Number of tasks that the group has capacity for.
     room: u64,
-    /// Its capacity compared with the use of its tasks; `Less` in kernels that do not know the use (before
-    /// 5.2).
+    /// It has as many tasks, before the room is lowered for its siblings.
+    is_full: bool,
+    /// Its capacity compared with the use of its tasks; `Less` in 3.6, which does not know the use.
     time_to_use: Ordering,
     /// Load for 1024 of capacity.
     avg_load: u64,
@@ -59,6 +60,7 @@ impl Search<'_> {
         let attempt = self.attempt;
         let tunables = self.domains.domain(attempt.at).tunables;
         let load_idx = match attempt.idleness {
+            _ if !self.features.lb_bias => 0,
             Idleness::Busy => tunables.busy_idx,
             Idleness::Idle => tunables.idle_idx,
             Idleness::Newly => 0,
@@ -75,12 +77,16 @@ impl Search<'_> {
         for (nth, group) in groups {
             let mut stats = self.loads_of(group, tunables, load_idx, false);
             if prefer_sibling && local.has_room() {
-                if !self.features.prefer_sibling_evens {
+                if !self.features.group_overloaded {
                     // One task for each group, so that all others go where there is room.
                     stats.room = stats.room.min(1);
                     stats.classify();
-                } else if stats.nr_running > local.nr_running + 1 {
+                } else if self.features.prefer_sibling_evens {
                     // Only if moving a task brings the groups closer to each other.
+                    if stats.nr_running > local.nr_running + 1 {
+                        stats.kind = Kind::OverCapacity;
+                    }
+                } else if stats.nr_running > 1 {
                     stats.kind = Kind::OverCapacity;
                 }
             }
@@ -92,19 +98,22 @@ impl Search<'_> {
         }
         let (mut busiest, group) = busiest.filter(|(stats, _)| stats.nr_running > 0)?;
         let average = SCALE * total_load / total_capacity;
-        let found = |amount: u64| (amount > 0).then_some(Imbalance { group, amount, unit: Unit::Load });
 
         let idles = attempt.idleness == Idleness::Newly
             || (attempt.idleness == Idleness::Idle && self.features.idle_fills_up);
-        let fill_up = idles && local.has_room() && busiest.kind == Kind::OverCapacity;
-        if busiest.kind == Kind::Imbalanced {
+        // 3.6 asks for the room that the group has by itself, and for its CPUs, not for what is left of that.
+        let by_kind = self.features.group_overloaded;
+        let is_full = if by_kind { busiest.kind == Kind::OverCapacity } else { busiest.is_full };
+        let is_over = if by_kind { is_full } else { busiest.nr_running > busiest.weight };
+        let fill_up = idles && local.has_room() && is_full;
+        if self.is_imbalanced(&busiest) {
             busiest.load_per_task = busiest.load_per_task.min(average);
         } else if !fill_up {
             if local.avg_load >= busiest.avg_load || local.avg_load >= average {
                 return None;
             }
             let balanced = if attempt.idleness == Idleness::Idle {
-                busiest.kind != Kind::OverCapacity && local.idle_cpus <= busiest.idle_cpus + 1
+                !is_over && local.idle_cpus <= busiest.idle_cpus + 1
             } else {
                 100 * busiest.avg_load <= u64::from(tunables.imbalance_pct) * local.avg_load
             };
@@ -112,7 +121,9 @@ impl Search<'_> {
                 return None;
             }
         }
-        found(self.imbalance_of(local, busiest, average))
+        let amount = self.imbalance_of(local, busiest, average);
+        let is_found = amount > 0 || !self.features.no_group_without_imbalance;
+        is_found.then_some(Imbalance { group, amount, unit: Unit::Load })
     }
 
     /// Measures a group (`update_sg_lb_stats()`). The own group's load is guessed high, that of others low,
@@ -124,6 +135,8 @@ impl Search<'_> {
             capacity: u64::from(group.capacity),
             nr_running: 0,
             idle_cpus: 0,
+            weight: u64::from(group.weight),
+            is_full: false,
             room: if features.group_overloaded {
                 u64::from(group.weight)
             } else {
@@ -155,6 +168,8 @@ impl Search<'_> {
         stats.load_per_task = present_load.checked_div(stats.nr_running).unwrap_or(0);
         if features.group_util {
             let util: u64 = self.members(group).map(|cpu| self.queues.loads().cpu_util(cpu)).sum();
+            // A CPU that is fully used uses its capacity, which is less than 1024 for a thread in 4.2.
+            let util = util * u64::from(group.capacity) / (SCALE * u64::from(group.weight));
             stats.time_to_use = (100 * stats.capacity).cmp(&(u64::from(tunables.imbalance_pct) * util));
         }
         if !features.group_overloaded {
@@ -162,8 +177,14 @@ impl Search<'_> {
                 && most.0.saturating_sub(least.0) >= stats.load_per_task
                 && most.1.saturating_sub(least.1) > 1;
         }
+        stats.is_full = stats.nr_running >= stats.room;
         stats.classify();
         stats
+    }
+
+    /// Whether affinity, or in 3.6 a spread of loads, makes the averages of the group meaningless.
+    fn is_imbalanced(&self, stats: &Stats) -> bool {
+        if self.features.group_overloaded { stats.kind == Kind::Imbalanced } else { stats.imbalanced }
     }
 
     fn is_busier(&self, stats: &Stats, best: Option<&Stats>) -> bool {
@@ -178,15 +199,17 @@ impl Search<'_> {
 
     /// How much load should move so that both groups approach the average and neither passes it.
     fn imbalance_of(&self, local: Stats, busiest: Stats, average: u64) -> u64 {
-        if busiest.avg_load <= average || local.avg_load >= average {
+        let features = self.features;
+        // 3.6 does not ask for the own load: a negative lack of it counts as a very large one.
+        let has_enough = features.group_overloaded && local.avg_load >= average;
+        if busiest.avg_load <= average || has_enough {
             return self.small_imbalance(local, busiest);
         }
         let mut excess = busiest.avg_load - average;
-        let features = self.features;
         let spares_idle = if features.group_overloaded {
             busiest.kind == Kind::OverCapacity && local.kind == Kind::OverCapacity
         } else {
-            busiest.kind != Kind::Imbalanced
+            !busiest.imbalanced
         };
         if spares_idle {
             // No more than what is over the capacity: that would create an idle CPU.
@@ -201,7 +224,8 @@ impl Search<'_> {
             };
             excess = excess.min(above);
         }
-        let amount = (excess * busiest.capacity).min((average - local.avg_load) * local.capacity) / SCALE;
+        let lack = average.checked_sub(local.avg_load).map_or(u64::MAX, |lack| lack * local.capacity);
+        let amount = (excess * busiest.capacity).min(lack) / SCALE;
         if amount < busiest.load_per_task {
             // Too little for a task; it may still be worth moving one.
             return self.small_imbalance(local, busiest).max(amount);

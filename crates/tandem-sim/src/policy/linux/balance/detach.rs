@@ -4,12 +4,11 @@
 //! A lone task runs, and so cannot be taken out of a queue. After enough failures its CPU is asked to preempt
 //! it and to hand it over.
 //!
-//! Simplified: the kernel's stopper thread, which does that, takes no time beyond the switch. A task of 6.12
-//! that has blocked and only stays until it has paid for running ahead never moves; the kernel takes it along
-//! to move its load. Tasks that were skipped stay where they are in the list; the kernel moves them to its
-//! end, so that the next attempt, which examines a limited number, begins with others.
+//! Simplified: the kernel's stopper thread, which does that, takes no time beyond the switch. Tasks that were
+//! skipped stay where they are in the list; the kernel moves them to its end, so that the next attempt, which
+//! examines a limited number, begins with others.
 
-use super::{Attempt, Balancer, Idleness, Imbalance, Unit};
+use super::{Asked, Attempt, Balancer, Idleness, Imbalance, Unit};
 use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::queues::Push;
@@ -51,6 +50,11 @@ impl Balancer<'_> {
             return result;
         }
         attempt.lock_to_detach(ctx, self.features, busiest);
+        if imbalance.amount == 0 {
+            // No task is examined, and so none is found that could move.
+            result.all_pinned = true;
+            return result;
+        }
         let failed = self.domains.domain(attempt.at).failed;
         let mut any_movable = false;
         let mut last = None;
@@ -80,7 +84,6 @@ impl Balancer<'_> {
             result.moved += 1;
             self.balancing.counters.lb_gained += 1;
             result.missing = result.missing.saturating_sub(share);
-            // 6.12 is built preemptible (Debian); then a CPU that waits for work takes one task.
             let enough = attempt.idleness == Idleness::Newly && self.features.newidle_takes_one;
             if enough || result.missing == 0 {
                 break;
@@ -100,8 +103,7 @@ impl Balancer<'_> {
     /// The next task of a queue's list: newest first, or since 4.14 the one that waits longest.
     fn next_in_list(&self, cpu: CpuId, last: Option<u64>) -> Option<TaskId> {
         let position = |task: &TaskId| self.queues.entity(*task).list_position;
-        let staying = |task: &TaskId| !self.queues.entity(*task).delayed;
-        let queued = self.queues.of(cpu).tasks().waiting().filter(staying);
+        let queued = self.queues.of(cpu).tasks().waiting();
         if self.features.lru_tasks {
             queued.filter(|task| last.is_none_or(|last| position(task) > last)).min_by_key(position)
         } else {
@@ -136,33 +138,34 @@ impl Balancer<'_> {
     fn part_of_imbalance(&self, task: TaskId, unit: Unit, failed: u32, missing: u64) -> Option<u64> {
         let (share, allowance) = match unit {
             Unit::Tasks => (1, 0),
-            Unit::Util => (self.queues.loads().task_util(task), failed),
+            Unit::Util => (self.queues.loads().estimated_task_util(task), failed),
             Unit::Load if self.features.shr_bound => (self.queues.loads().of_task(task).max(1), failed),
             Unit::Load => (self.queues.loads().of_task(task), 1),
         };
         (share >> allowance.min(63) <= missing).then_some(share)
     }
 
-    /// Asks the busiest CPU for its running task; `false` if that task may not run on the CPU that is
+    /// Asks the busiest CPU for its running task, which may not move if it may not run on the CPU that is
     /// balanced, or runs on a CPU that it prefers and does not prefer that one.
     pub(super) fn ask_for_running(
         &mut self,
         ctx: &mut Context<'_>,
         attempt: Attempt,
         busiest: CpuId,
-    ) -> bool {
+    ) -> Asked {
         attempt.lock_to_ask(ctx, busiest);
-        let Some(running) = self.queues.of(busiest).curr() else { return false };
+        let Some(running) = self.queues.of(busiest).curr() else { return Asked::Refused };
         let allowed = ctx.tasks[running.index()].hard_affinity.contains(attempt.cpu);
         if !allowed || self.queues.direction(ctx, running, attempt.cpu) == MoveDirection::Out {
-            return false;
+            return Asked::Refused;
         }
         let queue = self.queues.of_mut(busiest);
-        if !queue.has_push() {
-            queue.ask_push(Push { to: attempt.cpu, is_for_node: false });
-            self.queues.reschedule(ctx, busiest);
+        if queue.has_push() {
+            return Asked::Before;
         }
-        true
+        queue.ask_push(Push { to: attempt.cpu, is_for_node: false });
+        self.queues.reschedule(ctx, busiest);
+        Asked::Now
     }
 
     /// Moves `previous`, which has just been put into the queue of its CPU, where active balancing, or NUMA
@@ -175,7 +178,7 @@ impl Balancer<'_> {
         ctx.locked.push(to);
         if !push.is_for_node {
             let asked = self.domains.of(to).find(|&at| self.domains.span(at).cpus.contains(cpu));
-            if let Some(at) = asked {
+            if let Some(at) = asked.filter(|_| self.features.push_resets_failed) {
                 self.domains.domain_mut(at).failed = 0;
             }
             self.balancing.counters.alb_pushed += 1;

@@ -3,7 +3,8 @@
 //! The search for the busiest queue takes none; moving tasks out of it does. 3.6 holds the locks of both
 //! queues meanwhile (`double_rq_lock()`), lower CPU first. Since 3.18 tasks are taken out under the one lock
 //! and, if there are any, put in under the other. A CPU that balances for an idle one has to lock the queue
-//! of that one as well, and, from 3.7 on, updates its clock and load under that lock.
+//! of that one as well, and, from 3.7 on, updates its clock and load under that lock. So does a newly idle
+//! CPU of 5.2, for idle ones whose queues it compares (`update_nohz_stats()`).
 //!
 //! The lock of the CPU that does the work is not listed. The list is in the order in which the locks are
 //! taken, with one entry each time. Limits: the model assumes a kernel that is built with groups

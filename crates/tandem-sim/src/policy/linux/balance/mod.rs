@@ -5,7 +5,8 @@
 //! all (`nohz.rs`). An attempt ([`Balancer::balance`]) first asks whether this CPU is the one that balances
 //! for its group, then which group is the busiest and how much should move (`by_load.rs` for 3.6, 4.2 and
 //! 5.2, `by_kind.rs` for 6.12), then which queue of that group is, and takes tasks out of it (`detach.rs`).
-//! After repeated failures it takes tasks with a hot cache, and finally the running task. `locks.rs` has the
+//! After repeated failures it takes tasks with a hot cache, and finally the running task. An attempt that
+//! finds nothing to do, or that is another CPU's to make, ends the count of failures. `locks.rs` has the
 //! queues of others that it locks for that.
 //!
 //! Simplified against the kernels:
@@ -24,14 +25,13 @@ mod nohz;
 use super::Context;
 use super::counters::BalanceCounters;
 use super::domains::{DomainTree, Flags, Group};
-use super::features::BalanceFeatures;
+use super::features::{BalanceFeatures, KeepsGroupImbalance};
 use super::numa::Nodes;
-use super::queues::{Queues, Runqueues};
+use super::queues::{FULL_USE, Queues, Runqueues};
+use new_idle::NewIdleSearch;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 
-/// Longest interval while tasks cannot move because of their affinity (`MAX_PINNED_INTERVAL`), ms.
-const MAX_PINNED_INTERVAL_MS: u32 = 512;
 /// Failures beyond `cache_nice_tries` after which the running task is moved.
 const ACTIVE_AFTER: u32 = 2;
 
@@ -42,12 +42,18 @@ pub(super) struct Balancing {
     pinned: CpuMask,
     /// Tick from which on an idle CPU may be kicked to balance for all idle ones.
     next_nohz_tick: u64,
+    new_idle_search: Option<NewIdleSearch>,
     pub counters: BalanceCounters,
 }
 
 impl Balancing {
     pub fn new(cpus: usize) -> Self {
-        Self { pinned: CpuMask::empty(cpus), next_nohz_tick: 0, counters: BalanceCounters::default() }
+        Self {
+            pinned: CpuMask::empty(cpus),
+            next_nohz_tick: 0,
+            new_idle_search: None,
+            counters: BalanceCounters::default(),
+        }
     }
 }
 
@@ -116,6 +122,16 @@ enum Outcome {
     Moved(u32),
 }
 
+/// Answer to the request for the running task of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// It may not move.
+    Refused,
+    Now,
+    /// It has been asked for already.
+    Before,
+}
+
 /// The input of the search for an imbalance.
 #[derive(Clone, Copy)]
 struct Search<'a> {
@@ -138,8 +154,18 @@ impl Balancer<'_> {
     fn balance_due(&mut self, ctx: &mut Context<'_>, cpu: CpuId, by: CpuId, mut idleness: Idleness) {
         let tick = self.balance_tick(ctx);
         self.queues.refresh_load(ctx, cpu);
+        let (mut decays, mut longest_ns, mut is_ours) = (false, 0, true);
         for at in self.domains.of(cpu) {
-            self.decay_new_idle_cost(ctx.now_ns, at);
+            let decayed = self.decay_new_idle_cost(ctx.now_ns, at);
+            // Up to 5.2, one domain is enough; later the last one decides.
+            decays = decayed || (decays && !self.features.newidle_cost_fades_in_use);
+            longest_ns += self.domains.domain(at).newidle_cost_ns;
+            if !is_ours {
+                if decays {
+                    continue;
+                }
+                break;
+            }
             if tick < self.next_balance_tick(at, idleness) {
                 continue;
             }
@@ -147,12 +173,14 @@ impl Balancer<'_> {
             self.domains.domain_mut(at).last_balance_tick = tick;
             match outcome {
                 // At the levels above, another CPU would balance as well.
-                Outcome::NotOurs => break,
+                Outcome::NotOurs => is_ours = false,
                 Outcome::Nothing => {}
                 Outcome::Moved(_) => idleness = Idleness::Busy,
             }
         }
-        self.cap_new_idle_cost(cpu);
+        if decays {
+            self.queues.of_mut(cpu).set_idle_balance_cost(longest_ns.max(self.migration_cost_ns));
+        }
     }
 
     /// Ticks since the beginning (`jiffies`).
@@ -178,23 +206,27 @@ impl Balancer<'_> {
     /// Tries to balance one domain (`load_balance()`).
     fn balance(&mut self, ctx: &mut Context<'_>, attempt: Attempt) -> Outcome {
         if !self.should_balance(ctx, attempt) {
+            self.found_balance(attempt, false);
             return Outcome::NotOurs;
         }
         self.balancing.pinned.remove_all(ctx.machine.all_cpus());
+        let mut all_pinned = false;
         loop {
             let found = self.busiest_group(ctx, attempt);
             let Some((busiest, imbalance)) = found.and_then(|imbalance| {
                 self.search(attempt).busiest_queue(ctx, imbalance).map(|busiest| (busiest, imbalance))
             }) else {
-                self.found_balance(attempt, !self.balancing.pinned.is_empty());
+                self.found_balance(attempt, all_pinned);
                 return Outcome::Nothing;
             };
+            let runs_alone = self.queues.of(busiest).nr_running() <= 1;
             let detached = self.detach_tasks(ctx, attempt, busiest, imbalance);
             if detached.some_pinned && detached.missing > 0 {
                 self.mark_imbalanced(attempt, true);
             }
             if detached.all_pinned {
                 // Search for another queue.
+                all_pinned = true;
                 self.balancing.pinned.insert(busiest);
                 continue;
             }
@@ -204,48 +236,74 @@ impl Balancer<'_> {
                 domain.interval_ms = domain.tunables.min_interval_ms;
                 return Outcome::Moved(detached.moved);
             }
-            self.moved_nothing(ctx, attempt, busiest, imbalance.unit);
+            self.moved_nothing(ctx, attempt, busiest, imbalance.unit, runs_alone);
             return Outcome::Nothing;
         }
     }
 
-    /// Counts the failure, and asks for the running task if there were too many.
-    fn moved_nothing(&mut self, ctx: &mut Context<'_>, attempt: Attempt, busiest: CpuId, unit: Unit) {
+    /// Counts the failure, and asks for the running task if there were too many. `runs_alone`: it is the only
+    /// one of its queue.
+    fn moved_nothing(
+        &mut self,
+        ctx: &mut Context<'_>,
+        attempt: Attempt,
+        busiest: CpuId,
+        unit: Unit,
+        runs_alone: bool,
+    ) {
         let domain = self.domains.domain_mut(attempt.at);
         if attempt.idleness != Idleness::Newly {
             domain.failed += 1;
         }
         let tries = domain.tunables.cache_nice_tries;
         let only_tasks = !self.features.group_type || unit == Unit::Tasks;
-        if domain.failed <= tries + ACTIVE_AFTER || !only_tasks {
-            domain.interval_ms = domain.tunables.min_interval_ms;
-        } else if self.ask_for_running(ctx, attempt, busiest) {
-            let domain = self.domains.domain_mut(attempt.at);
-            domain.failed = tries + 1;
-            self.stretch_interval(attempt, false);
+        let keeps_on = self.features.active_balance_keeps_on;
+        let mut backs_off = false;
+        if domain.failed > tries + ACTIVE_AFTER && only_tasks {
+            match self.ask_for_running(ctx, attempt, busiest) {
+                // Before 6.12, the tasks of the queue count as pinned in any case.
+                Asked::Refused => return self.stretch_interval(attempt, runs_alone || !keeps_on),
+                Asked::Now => backs_off = !keeps_on,
+                Asked::Before => {}
+            }
+            if !keeps_on {
+                self.domains.domain_mut(attempt.at).failed = tries + 1;
+            }
+        }
+        let domain = self.domains.domain_mut(attempt.at);
+        if backs_off {
+            domain.stretch_interval(false);
         } else {
-            self.stretch_interval(attempt, true);
+            domain.interval_ms = domain.tunables.min_interval_ms;
         }
     }
 
-    /// Nothing to move, or nothing that can move: the domain is balanced less often.
+    /// Nothing to move, nothing that can move, or not the task of this CPU: the domain is balanced less
+    /// often. `pinned`: the tasks of the queue that was tried last cannot move.
     fn found_balance(&mut self, attempt: Attempt, pinned: bool) {
-        if !pinned {
+        let keeps_mark = pinned
+            && match self.features.keeps_group_imbalance {
+                KeepsGroupImbalance::Never => false,
+                KeepsGroupImbalance::AllPinned => self.all_others_are_pinned(attempt),
+                KeepsGroupImbalance::LastPinned => true,
+            };
+        if !keeps_mark {
             self.mark_imbalanced(attempt, false);
         }
         self.domains.domain_mut(attempt.at).failed = 0;
         self.stretch_interval(attempt, pinned);
     }
 
+    /// Whether no CPU is left to take tasks from.
+    fn all_others_are_pinned(&self, attempt: Attempt) -> bool {
+        let own = &self.domains.group(attempt.at, 0).cpus;
+        let others = self.domains.span(attempt.at).cpus.iter().filter(|&cpu| !own.contains(cpu));
+        others.into_iter().all(|cpu| self.balancing.pinned.contains(cpu))
+    }
+
     fn stretch_interval(&mut self, attempt: Attempt, pinned: bool) {
-        // Since 5.1.
-        if attempt.idleness == Idleness::Newly && self.features.newidle_keeps_interval {
-            return;
-        }
-        let domain = self.domains.domain_mut(attempt.at);
-        let limit_ms = domain.tunables.max_interval_ms;
-        if domain.interval_ms < limit_ms || (pinned && domain.interval_ms < MAX_PINNED_INTERVAL_MS) {
-            domain.interval_ms *= 2;
+        if attempt.idleness != Idleness::Newly || !self.features.newidle_keeps_interval {
+            self.domains.domain_mut(attempt.at).stretch_interval(pinned);
         }
     }
 
@@ -276,6 +334,7 @@ impl Balancer<'_> {
 
     fn busiest_group(&mut self, ctx: &mut Context<'_>, attempt: Attempt) -> Option<Imbalance> {
         *ctx.peers_scanned += self.domains.span(attempt.at).weight - 1;
+        self.update_overload(attempt);
         if !self.features.group_type {
             return self.search(attempt).busiest_group_by_load();
         }
@@ -284,6 +343,17 @@ impl Balancer<'_> {
             by_kind::limit_idle_scan(self.domains, attempt, util);
         }
         found
+    }
+
+    /// A look at the CPUs of the widest domain tells whether some CPU has several tasks
+    /// (`update_sd_lb_stats()`); between two of these looks, the kernel may believe so in vain.
+    fn update_overload(&mut self, attempt: Attempt) {
+        if !self.domains.of(attempt.cpu).contains(&(attempt.at + 1)) {
+            let mut members = self.domains.span(attempt.at).cpus.iter();
+            let is_member = |cpu: &CpuId| !self.balancing.pinned.contains(*cpu);
+            let overload = members.any(|cpu| is_member(&cpu) && self.queues.of(cpu).nr_running() > 1);
+            self.queues.set_overload(overload);
+        }
     }
 
     fn search(&self, attempt: Attempt) -> Search<'_> {
@@ -306,7 +376,8 @@ impl<'a> Search<'a> {
                 Unit::Load if running == 1 && loads.of_cpu(cpu) > imbalance.amount => continue,
                 Unit::Load => loads.of_cpu(cpu),
                 Unit::Util if running <= 1 => continue,
-                Unit::Util => loads.cpu_util(cpu),
+                // Waiting counts, too (`cpu_util_cfs_boost()`).
+                Unit::Util => loads.cpu_util(cpu).max(loads.runnable(cpu).min(FULL_USE)),
                 Unit::Tasks => running as u64,
             };
             if running > 0 && measure > busiest.map_or(0, |(most, _)| most) {

@@ -1,8 +1,15 @@
 //! Balancing by a CPU that has just run out of work (`idle_balance()`, in 6.12 `sched_balance_newidle()`).
 //!
 //! It is worth its time only if the CPU would otherwise idle for longer than the search takes. The kernel
-//! measures both; here the search takes a remote cache line for each CPU that it examines, as the queues of
-//! others are in their caches.
+//! measures both by its clock, keeps the longest search of each domain, and lets that fade by 1% a second.
+//! Here a search takes the time in which the lines of the queues that it compares travel from the caches of
+//! their CPUs, near or far ([`BalanceFeatures::queue_lines`](super::BalanceFeatures)), one after the other;
+//! and the time that the CPU waits for and holds the locks that the search takes, as the simulator charges
+//! it.
+//!
+//! Limits: the time of the instructions is left out, as are interrupts, and, in a guest, the time for which
+//! the vCPU is kept from running meanwhile; so searches take less time here, and vary less, than measured
+//! ones. A guest's locks cost nothing. All lines of the queues have been written since the search before.
 //!
 //! With work-conserving soft affinity, the CPU first takes a waiting task that prefers it from a CPU which
 //! that task does not prefer; if there is none, it asks for such a task that runs, unless it expects to idle
@@ -20,6 +27,18 @@ const DECAY_NS: u64 = 1_000_000_000;
 /// The part of it that is left, in 256ths.
 const KEEPS_OF_256: u64 = 253;
 
+/// A search by a newly idle CPU that has taken locks, whose cost is not known yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewIdleSearch {
+    pub now_ns: u64,
+    pub cpu: CpuId,
+    /// The last domain that it went over.
+    pub at: usize,
+    /// Its cost without the locks, in that domain and in all, ns.
+    pub cost_ns: u64,
+    pub spent_ns: u64,
+}
+
 impl Balancer<'_> {
     /// The CPU has just run out of work: it may pull tasks into its queue.
     pub fn balance_new_idle(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
@@ -29,7 +48,7 @@ impl Balancer<'_> {
         let features = self.features;
         let avg_idle_ns = self.queues.of(cpu).avg_idle_ns();
         let floor_ns = if features.newidle_migration_cost { self.migration_cost_ns } else { 0 };
-        if avg_idle_ns < floor_ns || (features.newidle_lb_cost && !self.any_overloaded()) {
+        if avg_idle_ns < floor_ns || (features.newidle_lb_cost && !self.queues.overload()) {
             return;
         }
         self.queues.refresh_load(ctx, cpu);
@@ -42,13 +61,16 @@ impl Balancer<'_> {
             if !domain.tunables.flags.contains(Flags::NEWIDLE) {
                 continue;
             }
-            let before = *ctx.peers_scanned;
+            let cost_ns = domain.lines_ns * u64::from(features.queue_lines);
+            let locked = ctx.locked.len();
+            self.update_idle_loads(ctx, cpu, at);
             let outcome = self.balance(ctx, Attempt { cpu, by: cpu, at, idleness: Idleness::Newly });
-            let scanned = u64::from(*ctx.peers_scanned - before);
-            let cost_ns = scanned * u64::from(ctx.machine.hardware().remote_memory_latency_ns);
             spent_ns += cost_ns;
-            let domain = self.domains.domain_mut(at);
-            domain.newidle_cost_ns = domain.newidle_cost_ns.max(cost_ns);
+            self.note_new_idle_cost(ctx.now_ns, at, cost_ns);
+            if features.newidle_lb_cost && ctx.locked.len() > locked {
+                self.balancing.new_idle_search =
+                    Some(NewIdleSearch { now_ns: ctx.now_ns, cpu, at, cost_ns, spent_ns });
+            }
             if matches!(outcome, Outcome::Moved(_)) {
                 break;
             }
@@ -56,25 +78,58 @@ impl Balancer<'_> {
         self.queues.of_mut(cpu).note_idle_balance_cost(spent_ns);
     }
 
-    /// Whether any CPU has more than one task (`rd->overload`).
-    fn any_overloaded(&self) -> bool {
-        self.queues.all().iter().any(|queue| queue.nr_running() > 1)
+    /// The CPU has waited for the locks that its last decision took, and held them, for this time, ns. If it
+    /// was newly idle then, they belong to its search.
+    pub fn spent_on_locks(&mut self, cpu: CpuId, locks_ns: u64) {
+        let Some(search) = self.balancing.new_idle_search.take_if(|search| search.cpu == cpu) else { return };
+        self.note_new_idle_cost(search.now_ns, search.at, search.cost_ns + locks_ns);
+        self.queues.of_mut(cpu).note_idle_balance_cost(search.spent_ns + locks_ns);
     }
 
-    /// Lets the longest search time of a domain decay (since 3.13).
-    pub(super) fn decay_new_idle_cost(&mut self, now_ns: u64, at: usize) {
-        let domain = self.domains.domain_mut(at);
-        if now_ns >= domain.newidle_decay_ns + DECAY_NS {
-            domain.newidle_cost_ns = domain.newidle_cost_ns * KEEPS_OF_256 / 256;
-            domain.newidle_decay_ns = now_ns;
+    /// 5.2: before the CPU compares the groups, it updates the load that tasks have left on CPUs that idle,
+    /// each at most once a tick (`update_nohz_stats()`).
+    fn update_idle_loads(&mut self, ctx: &mut Context<'_>, cpu: CpuId, at: usize) {
+        if !self.features.newidle_updates_idle {
+            return;
+        }
+        let tick = self.balance_tick(ctx);
+        let span = &self.domains.span(at).cpus;
+        let mut last = cpu;
+        for _ in 0..span.count_and(self.queues.idle()) {
+            let Some(idle) = span.next_and_after(self.queues.idle(), last) else { break };
+            last = idle;
+            let loads = self.queues.loads();
+            let has_load = loads.lasting(idle) > 0 || loads.average_util(idle) > 0;
+            if idle != cpu && has_load && self.queues.of(idle).load_updated_ns() / self.tick_period_ns < tick
+            {
+                ctx.locked.push(idle);
+                self.queues.refresh_load(ctx, idle);
+            }
         }
     }
 
-    /// Sets the CPU's longest search in all domains, at least the cost of a migration.
-    pub(super) fn cap_new_idle_cost(&mut self, cpu: CpuId) {
-        let costs = self.domains.of(cpu).map(|at| self.domains.domain(at).newidle_cost_ns);
-        let cost_ns = costs.sum::<u64>().max(self.migration_cost_ns);
-        self.queues.of_mut(cpu).set_idle_balance_cost(cost_ns);
+    /// A search of the domain has taken this time (`update_newidle_cost()`).
+    fn note_new_idle_cost(&mut self, now_ns: u64, at: usize, cost_ns: u64) {
+        let domain = self.domains.domain_mut(at);
+        if cost_ns > domain.newidle_cost_ns {
+            domain.newidle_cost_ns = cost_ns;
+            if self.features.newidle_cost_fades_in_use {
+                domain.newidle_decay_ns = now_ns;
+            }
+        } else if self.features.newidle_cost_fades_in_use {
+            self.decay_new_idle_cost(now_ns, at);
+        }
+    }
+
+    /// Lets the longest search time of a domain decay, once a second; whether it did.
+    pub(super) fn decay_new_idle_cost(&mut self, now_ns: u64, at: usize) -> bool {
+        let domain = self.domains.domain_mut(at);
+        let is_due = self.features.newidle_lb_cost && now_ns > domain.newidle_decay_ns + DECAY_NS;
+        if is_due {
+            domain.newidle_cost_ns = domain.newidle_cost_ns * KEEPS_OF_256 / 256;
+            domain.newidle_decay_ns = now_ns;
+        }
+        is_due
     }
 
     /// The CPU has run out of work: takes a stray that prefers it, or asks for one. Returns whether there was

@@ -102,7 +102,7 @@ impl Balancer<'_> {
             NohzRefresh::ClockAndGroups => 2 * due,
             NohzRefresh::BlockedLoad => {
                 let loads = self.queues.loads();
-                usize::from(loads.lasting(idle) > 0 || loads.cpu_util(idle) > 0) + due
+                usize::from(loads.lasting(idle) > 0 || loads.average_util(idle) > 0) + due
             }
         };
         ctx.locked.extend(std::iter::repeat_n(idle, times));

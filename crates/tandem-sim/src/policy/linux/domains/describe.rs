@@ -104,7 +104,7 @@ impl Printer<'_> {
             " name={} min_interval={} max_interval={}",
             domain.name, it.min_interval_ms, it.max_interval_ms
         )?;
-        if self.features.cpu_load_history {
+        if self.features.domains.load_indices {
             write!(out, " busy_idx={} idle_idx={}", it.busy_idx, it.idle_idx)?;
         }
         write!(

@@ -4,7 +4,7 @@
 //! - 3.6: `SD_SIBLING_INIT`, `SD_MC_INIT` and `SD_CPU_INIT` in `include/linux/topology.h`, `sd_numa_init()`
 //!   in `kernel/sched/core.c` (it replaced the older NODE level in 3.5).
 //! - 4.2: `sd_init()` and `default_topology` in `kernel/sched/core.c`.
-//! - 5.2 and 6.12: `sd_init()` and `default_topology` in `kernel/sched/topology.c`; 5.2 from memory.
+//! - 5.2 and 6.12: `sd_init()` and `default_topology` in `kernel/sched/topology.c`.
 //!
 //! Not modelled: the level CLS of 6.12 (cores that share an L2), as a [`Machine`] has no such caches, and the
 //! flags for packages with CPUs of unequal capacity or priority.

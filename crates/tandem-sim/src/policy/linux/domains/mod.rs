@@ -64,12 +64,26 @@ pub(super) struct Domain {
     pub interval_ms: u32,
     /// Attempts that found an imbalance and moved nothing, since the last that did.
     pub failed: u32,
+    /// Time in which a cache line from each of its other CPUs travels to its CPU, one after the other, ns.
+    pub lines_ns: u64,
     /// Longest time that a new-idle balance of it took, ns; it decays.
     pub newidle_cost_ns: u64,
-    /// When that cost decays next, ns.
+    /// When that cost last decayed, ns.
     pub newidle_decay_ns: u64,
     /// Average time of a search of it for an idle CPU, ns (5.2, `avg_scan_cost`).
     pub scan_cost_ns: u64,
+}
+
+impl Domain {
+    /// Doubles the time between balances, up to its longest; `pinned`: while tasks cannot move because of
+    /// their affinity, up to `MAX_PINNED_INTERVAL`.
+    pub fn stretch_interval(&mut self, pinned: bool) {
+        const MAX_PINNED_INTERVAL_MS: u32 = 512;
+        let limit_ms = self.tunables.max_interval_ms;
+        if self.interval_ms < limit_ms || (pinned && self.interval_ms < MAX_PINNED_INTERVAL_MS) {
+            self.interval_ms *= 2;
+        }
+    }
 }
 
 /// The domains of a kernel.
@@ -96,7 +110,7 @@ impl DomainTree {
                 .zip(&by_level)
                 .map(|(level, by_cpu)| {
                     let span = by_cpu[cpu.index()];
-                    Domain::new(level, features, span, &tree.spans[span], cpu)
+                    Domain::new(level, features, (span, &tree.spans[span]), machine, cpu)
                 })
                 .collect();
             allow_numa_imbalance(&mut chain, &tree.spans);
@@ -183,9 +197,17 @@ impl DomainTree {
 }
 
 impl Domain {
-    fn new(level: &Level, features: &DomainFeatures, span_index: usize, span: &Span, cpu: CpuId) -> Self {
+    fn new(
+        level: &Level,
+        features: &DomainFeatures,
+        (span_index, span): (usize, &Span),
+        machine: &Machine,
+        cpu: CpuId,
+    ) -> Self {
         let own_group = span.groups.iter().position(|group| group.cpus.contains(cpu));
         let tunables = level.tunables(features, span.weight);
+        let threads = machine.siblings(cpu);
+        let lines_ns = |other| if threads.contains(other) { 0 } else { machine.line_transfer_ns(other, cpu) };
         Self {
             name: level.name,
             span: span_index,
@@ -195,6 +217,7 @@ impl Domain {
             last_balance_tick: 0,
             interval_ms: tunables.min_interval_ms,
             failed: 0,
+            lines_ns: span.cpus.iter().filter(|&other| other != cpu).map(lines_ns).sum(),
             newidle_cost_ns: 0,
             newidle_decay_ns: 0,
             scan_cost_ns: 0,

@@ -56,6 +56,11 @@ pub(super) struct Elapsed {
 }
 
 impl Elapsed {
+    /// Whether a period has ended in it.
+    pub fn ends_period(self) -> bool {
+        self.periods > 0
+    }
+
     /// The sum after the stretch, during all of which the signal had this value.
     pub fn apply(self, sum: u64, signal: u64) -> u64 {
         decayed(sum, self.periods) + signal * self.contribution

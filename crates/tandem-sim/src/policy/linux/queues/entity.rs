@@ -34,6 +34,8 @@ pub(in crate::policy::linux) struct Entity {
     /// It blocked while it was ahead of its share, and stays in the queue until it has paid for that
     /// (`DELAY_DEQUEUE`).
     pub delayed: bool,
+    /// It has begun to exit (`PF_EXITING`).
+    pub exiting: bool,
     /// Time up to which its run time is charged, on the task clock of its CPU, ns.
     pub exec_start_ns: u64,
     /// Position in the list of its CPU's tasks that balancing walks: the larger, the nearer to the head.
@@ -51,6 +53,7 @@ impl Entity {
             is_new: true,
             queued: false,
             delayed: false,
+            exiting: false,
             exec_start_ns: 0,
             list_position: 0,
             averages: TaskAverages::default(),

@@ -4,22 +4,25 @@
 //!   CPU keeps five averages of its load over longer and longer times, updated at its ticks; a CPU that tasks
 //!   might leave counts with the smaller of present and past load, one that they might go to with the larger.
 //! - **4.2**: the load of a task is its weight times the part of its life in which it wanted to run, the
-//!   recent past counting most ([`decay`](super::decay)); that of a CPU the sum over its tasks. The averages
-//!   of 3.6 are kept, over this.
+//!   recent past counting most ([`decay`](super::decay)); its use, the part in which it ran; those of a CPU
+//!   are the sums over its tasks. The averages of 3.6 are kept, over its load.
 //! - **6.12**: a CPU has averages of its own: of its load, of the number of tasks that want to run, and of
 //!   its use. The contribution of a task stays when it blocks, and fades. It moves with the task to another
 //!   CPU.
 //! - **5.2**: has the averages of 6.12 and beside them one of the load of those tasks that run or wait
-//!   (`runnable_load_avg`). That one is the load of a CPU, and the averages of 3.6 are kept over it. The
-//!   description of that release is from memory.
+//!   (`runnable_load_avg`). That one is the load of a CPU. The averages of 3.6 still exist, but count for
+//!   nothing: `source_load()` and `target_load()` return the present load while `LB_BIAS` is off.
 //!
-//! Limits: no groups, so that the load of a task is its own. 6.12's estimate of the use by tasks that wake up
-//! (`util_est`) and its scaling of time by the speed of the CPU are left out.
+//! 5.2 and 6.12 also estimate the use of tasks that wake up ([`use_estimate`](super::use_estimate)).
+//!
+//! Limits: no groups, so that the load of a task is its own. The scaling of time by the speed of the CPU is
+//! left out.
 
 use super::decay::Decay;
 use super::entity::Entity;
 use super::run_queue::RunQueue;
-use crate::policy::linux::features::LoadTracking;
+use super::use_estimate::UseEstimate;
+use crate::policy::linux::features::{LoadTracking, UseEstimates};
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Fully used, in the unit of use (`SCHED_CAPACITY_SCALE`).
@@ -37,23 +40,31 @@ pub(in crate::policy::linux) struct TaskAverages {
     load_sum: u64,
     /// The same; a new task starts lower here than in `load_sum` (5.2, 6.12).
     runnable_sum: u64,
-    /// Sum of the time in which it ran (5.2, 6.12).
+    /// Sum of the time in which it ran (4.2 to 6.12).
     running_sum: u64,
     /// Sum of all time since its birth (4.2).
     life_sum: u64,
     /// Its load as it counts in the sum over its CPU's tasks (4.2).
     contribution: u64,
+    /// The same for its use (4.2, `utilization_avg_contrib`).
+    use_contribution: u64,
+    /// What it will use when it wakes up (5.2, 6.12).
+    estimate: UseEstimate,
 }
 
 /// Load measures of a CPU, on its task clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueLoad {
-    /// Load over longer and longer times (3.6 to 5.2).
+    /// Load over longer and longer times (3.6, 4.2).
     history: [u64; HISTORY],
     /// The tick, counted from the beginning, up to which the history is current.
     history_ticks: u64,
     /// Sum of the loads of the tasks that run or wait (4.2).
     tracked: u64,
+    /// Sum of their uses (4.2, `utilization_load_avg`).
+    tracked_use: u64,
+    /// Sum of the estimates of the tasks that run or wait (5.2, 6.12).
+    estimated_use: u64,
     decay: Decay,
     /// Sums over time of the weight of its tasks, of their number and of the use by them (5.2, 6.12).
     load_sum: u64,
@@ -88,7 +99,7 @@ impl QueueLoad {
         self.runnable_sum * FULL_USE / self.decay.divider()
     }
 
-    /// Load over longer and longer times (3.6 to 5.2): from 1 to 4. `None` for 0, the present load.
+    /// Load over longer and longer times (3.6, 4.2): from 1 to 4. `None` for 0, the present load.
     fn past(&self, index: usize) -> Option<u64> {
         let average = index.checked_sub(1)?.min(HISTORY - 1);
         Some(self.history[average])
@@ -146,6 +157,7 @@ impl QueueLoad {
     #[cfg(test)]
     pub fn set_util(&mut self, util: u64) {
         self.running_sum = (util * self.decay.divider()).div_ceil(FULL_USE);
+        self.tracked_use = util;
     }
 }
 
@@ -176,14 +188,14 @@ impl LoadTracking {
         }
     }
 
-    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6 to 5.2). Index 0
+    /// Load of a CPU that tasks might leave, guessed low from history (`source_load()`; 3.6, 4.2). Index 0
     /// is the present load; 1 to 4 go back increasingly far.
     pub(super) fn source_load(self, queue: &RunQueue, index: usize) -> u64 {
         let present = self.cpu_load(queue);
         queue.load.past(index).map_or(present, |past| past.min(present))
     }
 
-    /// Load of a CPU that tasks might go to, guessed high from history (`target_load()`; 3.6 to 5.2).
+    /// Load of a CPU that tasks might go to, guessed high from history (`target_load()`; 3.6, 4.2).
     pub(super) fn target_load(self, queue: &RunQueue, index: usize) -> u64 {
         let present = self.cpu_load(queue);
         queue.load.past(index).map_or(present, |past| past.max(present))
@@ -206,7 +218,9 @@ impl LoadTracking {
                 let slice_us = slice_ns / 1024;
                 averages.load_sum = slice_us;
                 averages.life_sum = slice_us;
+                averages.running_sum = slice_us;
                 averages.contribution = slice_us * u64::from(entity.weight) / (slice_us + 1);
+                averages.use_contribution = slice_us * FULL_USE / (slice_us + 1);
             }
             Self::RunnableLoad | Self::LoadAvg => averages.load_sum = decay.divider(),
         }
@@ -221,20 +235,27 @@ impl LoadTracking {
         }
         let is_here = runs || entity.queued;
         let averages = &mut entity.averages;
-        if let Some(step) = averages.decay.advance(queue.clock.task_ns) {
+        let step = averages.decay.advance(queue.clock.task_ns);
+        if let Some(step) = step {
             averages.load_sum = step.apply(averages.load_sum, is_here.into());
             averages.runnable_sum = step.apply(averages.runnable_sum, is_here.into());
             averages.running_sum = step.apply(averages.running_sum, runs.into());
             averages.life_sum = step.apply(averages.life_sum, 1);
+            averages.estimate.is_current &= !step.ends_period();
         }
-        if self == Self::Contributions {
-            let before = averages.contribution;
-            averages.contribution = averages.load_sum * u64::from(entity.weight) / (averages.life_sum + 1);
-            if is_here {
-                queue.load.tracked = queue.load.tracked + averages.contribution - before;
-            }
-        } else {
-            self.track_cpu(queue);
+        if self != Self::Contributions {
+            return self.track_cpu(queue);
+        }
+        if step.is_none() {
+            return;
+        }
+        let (before, use_before) = (averages.contribution, averages.use_contribution);
+        averages.contribution = averages.load_sum * u64::from(entity.weight) / (averages.life_sum + 1);
+        averages.use_contribution = averages.running_sum * FULL_USE / (averages.life_sum + 1);
+        if is_here {
+            let load = &mut queue.load;
+            load.tracked = load.tracked + averages.contribution - before;
+            load.tracked_use = load.tracked_use + averages.use_contribution - use_before;
         }
     }
 
@@ -259,7 +280,10 @@ impl LoadTracking {
     pub(super) fn count_in(self, queue: &mut RunQueue, entity: &mut Entity, is_foreign: bool) {
         match self {
             Self::Weight => {}
-            Self::Contributions => queue.load.tracked += entity.averages.contribution,
+            Self::Contributions => {
+                queue.load.tracked += entity.averages.contribution;
+                queue.load.tracked_use += entity.averages.use_contribution;
+            }
             Self::RunnableLoad | Self::LoadAvg => {
                 if is_foreign {
                     if entity.is_new {
@@ -275,10 +299,36 @@ impl LoadTracking {
         }
     }
 
+    /// The task, which is in the queue of its CPU and not about to leave, counts with the estimate of its use
+    /// (`util_est_enqueue()`).
+    pub(super) fn count_estimate(self, queue: &mut RunQueue, entity: &mut Entity) {
+        if self.keeps_blocked_load() {
+            let estimate = &mut entity.averages.estimate;
+            queue.load.estimated_use += estimate.value() - estimate.counted;
+            estimate.counted = estimate.value();
+        }
+    }
+
+    /// The task no longer counts with the estimate of its use (`util_est_dequeue()`).
+    pub(super) fn discount_estimate(queue: &mut RunQueue, entity: &mut Entity) {
+        queue.load.estimated_use -= std::mem::take(&mut entity.averages.estimate.counted);
+    }
+
+    /// The task, whose averages are current and which no longer counts, goes to sleep.
+    pub(super) fn sleeps(rule: UseEstimates, entity: &mut Entity) {
+        let averages = &mut entity.averages;
+        let runnable = averages.runnable_sum * FULL_USE / averages.decay.divider();
+        averages.estimate.update(rule, averages.util(), runnable);
+    }
+
     /// The task, whose averages are current, is about to leave the queue of its CPU, or the CPU itself.
-    pub(super) fn count_out(self, queue: &mut RunQueue, entity: &Entity) {
+    pub(super) fn count_out(self, queue: &mut RunQueue, entity: &mut Entity) {
+        Self::discount_estimate(queue, entity);
         match self {
-            Self::Contributions => queue.load.tracked -= entity.averages.contribution,
+            Self::Contributions => {
+                queue.load.tracked -= entity.averages.contribution;
+                queue.load.tracked_use -= entity.averages.use_contribution;
+            }
             Self::RunnableLoad => {
                 let [weighted, ..] = queue.load.share(entity);
                 queue.load.present_sum = queue.load.present_sum.saturating_sub(weighted);
@@ -358,8 +408,32 @@ impl Loads<'_> {
 
     /// Part of time in which a CPU's tasks run, in 1024ths, including tasks that blocked recently (5.2,
     /// 6.12).
-    pub fn cpu_util(self, cpu: CpuId) -> u64 {
+    pub fn average_util(self, cpu: CpuId) -> u64 {
         self.cpus[cpu.index()].load.util()
+    }
+
+    /// The same, or if it is more, what those that run or wait are estimated to use (5.2, 6.12); in 4.2 what
+    /// these have used (`cpu_util()`, `get_cpu_usage()`).
+    pub fn cpu_util(self, cpu: CpuId) -> u64 {
+        let load = &self.cpus[cpu.index()].load;
+        match self.tracking {
+            LoadTracking::Contributions => load.tracked_use.min(FULL_USE),
+            _ => load.util().max(load.estimated_use).min(FULL_USE),
+        }
+    }
+
+    /// The use of a CPU without that of a task, which ran there last and may still be there
+    /// (`cpu_util_without()`; 5.2, 6.12).
+    pub fn cpu_util_without(self, cpu: CpuId, task: TaskId) -> u64 {
+        let load = &self.cpus[cpu.index()].load;
+        let counted = self.entities[task.index()].averages.estimate.counted;
+        let average = load.util().saturating_sub(self.task_util(task));
+        average.max(load.estimated_use - counted).min(FULL_USE)
+    }
+
+    /// What the task uses, or if it is more, is estimated to use (`task_util_est()`; 5.2, 6.12).
+    pub fn estimated_task_util(self, task: TaskId) -> u64 {
+        self.task_util(task).max(self.entities[task.index()].averages.estimate.value())
     }
 
     /// Average number of runnable tasks of a CPU, in 1024ths of a task (6.12).

@@ -53,6 +53,9 @@ pub(in crate::policy::linux) struct RunQueue {
     /// Longest search for work when it became idle, ns (`max_idle_balance_cost`); `avg_idle_ns` is kept below
     /// twice that.
     max_idle_balance_cost_ns: u64,
+    /// When the averages of its load were last brought up to date on their own, ns
+    /// (`last_blocked_load_update_tick`).
+    load_updated_ns: u64,
     /// An idle CPU was kicked to balance on behalf of all idle CPUs.
     nohz_kicked: bool,
     push: Option<Push>,
@@ -84,7 +87,8 @@ impl RunQueue {
         self.tasks.curr()
     }
 
-    /// Tasks that run or wait; those that are leaving are not counted.
+    /// Tasks that run or wait, including those of 6.12 that have blocked and are leaving: the kernel counts a
+    /// task until it has left (`dequeue_entities()`).
     #[inline]
     pub fn nr_running(&self) -> usize {
         self.tasks.nr_running()
@@ -142,6 +146,16 @@ impl RunQueue {
         let average_ns = self.avg_idle_ns as i64 + (idle_ns as i64 - self.avg_idle_ns as i64) / 8;
         self.avg_idle_ns =
             if caps_sample && idle_ns > most_ns { most_ns } else { most_ns.min(average_ns as u64) };
+    }
+
+    /// When the averages of its load were last brought up to date on their own, ns.
+    pub fn load_updated_ns(&self) -> u64 {
+        self.load_updated_ns
+    }
+
+    /// The averages of its load are brought up to date on their own.
+    pub fn load_updated(&mut self, now_ns: u64) {
+        self.load_updated_ns = now_ns;
     }
 
     /// Records the time of a search for work.

@@ -21,8 +21,6 @@ pub(in crate::policy::linux) struct Timeline {
     /// Sorted by key; equal keys are in order of arrival.
     waiting: Vec<Waiting>,
     waiting_weight: u64,
-    /// Of the tasks that wait, those that have blocked and stay until they are eligible (`DELAY_DEQUEUE`).
-    delayed: usize,
 }
 
 impl Timeline {
@@ -50,10 +48,10 @@ impl Timeline {
         self.curr.is_none() && self.waiting.is_empty()
     }
 
-    /// Tasks that run or wait; those that are leaving are not counted.
+    /// Tasks that run or wait, including those that are leaving.
     #[inline]
     pub fn nr_running(&self) -> usize {
-        self.waiting.len() - self.delayed + usize::from(self.curr.is_some())
+        self.waiting.len() + usize::from(self.curr.is_some())
     }
 
     /// Weight of the tasks that run or wait, including those that are leaving.
@@ -91,16 +89,6 @@ impl Timeline {
     pub fn stop(&mut self) {
         self.curr = None;
         self.curr_weight = 0;
-    }
-
-    /// A task that waits is leaving from now on.
-    pub fn delay(&mut self) {
-        self.delayed += 1;
-    }
-
-    /// A task that was leaving has left, or stays.
-    pub fn end_delay(&mut self) {
-        self.delayed -= 1;
     }
 }
 

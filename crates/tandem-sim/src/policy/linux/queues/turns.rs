@@ -19,7 +19,7 @@
 //!
 //! Limits: a buddy does not count as cache-hot when CPUs are balanced (`CACHE_HOT_BUDDY`), in any era.
 
-use super::Queues;
+use super::{LoadTracking, Queues};
 use crate::policy::Context;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -102,13 +102,17 @@ impl Queues {
         if self.discipline.delays_dequeue(cpu, &self.rqs.cpus[cpu.index()].tasks, task) {
             self.counters.delayed += 1;
             self.put_back_current(cpu);
-            self.rqs.entities[task.index()].delayed = true;
-            self.rqs.cpus[cpu.index()].tasks.delay();
+            let entity = &mut self.rqs.entities[task.index()];
+            entity.delayed = true;
+            LoadTracking::discount_estimate(&mut self.rqs.cpus[cpu.index()], entity);
+            LoadTracking::sleeps(self.use_estimates, entity);
             return;
         }
         self.track(task);
         let queue = &mut self.rqs.cpus[cpu.index()];
-        self.rqs.load.count_out(queue, &self.rqs.entities[task.index()]);
+        let entity = &mut self.rqs.entities[task.index()];
+        self.rqs.load.count_out(queue, entity);
+        LoadTracking::sleeps(self.use_estimates, entity);
         self.discipline.leaves(cpu, &queue.tasks, task);
         queue.tasks.stop();
         self.discipline.left_running(cpu, &queue.tasks, task);

@@ -100,7 +100,8 @@ impl Idlest<'_> {
 
     /// 5.2: the group with the CPU that has the most unused time, if that is enough for the task; for a
     /// child, whose use is not known yet, or without such a CPU, the group whose load is lower by more than
-    /// the tolerance. From memory of `find_idlest_group()` in 4.19, which 5.2 still has.
+    /// the tolerance (`find_idlest_group()`). If the task may use no CPU of the own group, the own load stays
+    /// the largest number, and the sum with the tolerance wraps: only an all but idle group is better.
     fn idlest_group_by_spare(&self, at: usize) -> Option<usize> {
         let tunables = self.domains.domain(at).tunables;
         let imbalance_pct = u64::from(tunables.imbalance_pct);
@@ -144,7 +145,7 @@ impl Idlest<'_> {
         }
         let (other, nth) = idlest?;
         let near_enough = tunables.flags.contains(Flags::NUMA) && other.present + tolerated >= own.present;
-        let more_loaded = other.present > own.present.saturating_add(tolerated);
+        let more_loaded = other.present > own.present.wrapping_add(tolerated);
         let about_equal = own.present < other.present + tolerated
             && 100 * u128::from(own.lasting) < u128::from(bias_pct * other.lasting);
         (!near_enough && !more_loaded && !about_equal).then_some(nth)
@@ -156,12 +157,11 @@ impl Idlest<'_> {
             loads.present += self.queues.loads().of_cpu(cpu);
             loads.lasting += self.queues.loads().lasting(cpu);
             let entity = self.queues.entity(self.task);
-            let own = if entity.cpu == cpu && !entity.is_new {
-                self.queues.loads().task_util(self.task)
+            let used = if entity.cpu == cpu && !entity.is_new {
+                self.queues.loads().cpu_util_without(cpu, self.task)
             } else {
-                0
+                self.queues.loads().cpu_util(cpu)
             };
-            let used = self.queues.loads().cpu_util(cpu).saturating_sub(own);
             loads.most_spare = loads.most_spare.max(FULL_USE.saturating_sub(used));
         }
         let capacity = u64::from(group.capacity);

@@ -76,12 +76,12 @@ impl Selector<'_> {
         let preferred = self.soft_affinity.preference(ctx, task);
         let within = match preferred {
             Some(preferred) if self.soft_affinity == SoftAffinity::WorkConserving => {
-                return self.select_preferring(ctx, task, preferred, reason);
+                return self.select_preferring(ctx, task, preferred, self.as_heeded(reason));
             }
             Some(preferred) => self.first_level(ctx, allowed, preferred),
             None => allowed,
         };
-        let chosen = match reason {
+        let chosen = match self.as_heeded(reason) {
             Reason::Start => match tasks[task.index()].past_cpu {
                 Some(past_cpu) => past_cpu,
                 None => self.idlest_cpu(ctx, task, within, Flags::FORK, nearest_allowed(ctx, allowed, prev)),
@@ -96,13 +96,25 @@ impl Selector<'_> {
         nearest_allowed(ctx, allowed, chosen)
     }
 
+    /// The reason, as far as the release heeds that a waker is about to leave its CPU.
+    fn as_heeded(&self, reason: Reason) -> Reason {
+        match reason {
+            Reason::Wake { waker: Some(waker), cpu, sync: true }
+                if self.features.exiting_is_not_sync && self.queues.entity(waker).exiting =>
+            {
+                Reason::Wake { waker: Some(waker), cpu, sync: false }
+            }
+            other => other,
+        }
+    }
+
     fn select_waking(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>) -> CpuId {
         if self.features.wake_wide != WakeWide::Absent {
             self.placement.wakers.record(ctx.now_ns, wake);
         }
         let chosen = match self.affine_target(ctx, wake) {
             Some(target) => self.idle_sibling(ctx, wake, target),
-            // If the task could not be pulled, only later kernels search for an idle CPU near the old one.
+            // If the task could not be pulled, 3.6 does not search for an idle CPU near the old one.
             None if !self.features.sis_near_prev => wake.prev,
             None => self.idle_sibling(ctx, wake, wake.prev),
         };
@@ -168,8 +180,8 @@ impl Selector<'_> {
         let samples = preferred.iter().next().zip(allowed.iter_and_not(preferred).next());
         let tips = samples.is_some_and(|(inside, outside)| {
             let loads = self.queues.loads();
-            u64::from(preferred_factor) * loads.cpu_util(inside)
-                > u64::from(allowed_factor) * loads.cpu_util(outside)
+            u64::from(preferred_factor) * loads.average_util(inside)
+                > u64::from(allowed_factor) * loads.average_util(outside)
         });
         let counters = &mut self.placement.counters;
         if tips {

@@ -160,6 +160,38 @@ fn a_flat_wake_up_looks_at_fewer_cpus() {
 }
 
 #[test]
+fn select_task_rq_fair_takes_no_exiting_waker_for_synchronous_since_5_2() {
+    for (era, pulled) in [(V3_6, true), (V4_2, true), (V5_2, false), (V6_12, false)] {
+        for (exits, pulled) in [(false, true), (true, pulled)] {
+            let mut it = situation(era, Topology);
+            let parent = it.sleep_on(9);
+            let child = it.run_on(2);
+            it.run_on(9);
+            if exits {
+                it.linux.queues.exits(child);
+            }
+            let found = it.wake(parent, child, true);
+            assert_eq!(found < 8, pulled, "{era:?}, exits: {exits}: {found}");
+        }
+    }
+}
+
+/// The waker's CPU is not allowed, so that no domain is affine.
+#[test]
+fn select_idle_sibling_is_asked_without_an_affine_domain_since_4_2() {
+    for (era, stays) in [(V3_6, true), (V4_2, false), (V5_2, false), (V6_12, false)] {
+        let mut it = situation(era, Topology);
+        let task = it.sleep_on(4);
+        it.run_on(4);
+        let waker = it.run_on(9);
+        it.allow(task, 0..8);
+        let found = it.wake(task, waker, false);
+        assert_eq!(found == 4, stays, "{era:?}: {found}");
+        assert!(found < 8, "{era:?}: {found}");
+    }
+}
+
+#[test]
 fn a_waker_of_many_does_not_pull_them_all() {
     for (era, wakee_flips, waker_flips, wide) in [
         (V3_6, 1_000, 1_000_000, false),

@@ -3,7 +3,7 @@
 use super::*;
 
 const OTHER: CpuId = CpuId(1);
-const SLICE_NS: i64 = 1_400_000;
+const SLICE_NS: i64 = 1_500_000;
 
 /// Two CPUs whose first tasks run and whose others wait, with these virtual run times in ms. Tasks are
 /// numbered across both.

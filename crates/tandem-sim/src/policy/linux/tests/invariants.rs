@@ -140,8 +140,7 @@ impl World {
             let keys = queue.tasks().waiting().map(|task| linux.queues.place_of(task).0);
             assert!(keys.is_sorted(), "the queue is in order");
             assert!(entities.iter().all(|entity| entity.queued && entity.cpu == cpu));
-            let staying = entities.iter().filter(|entity| !entity.delayed).count();
-            assert_eq!(queue.nr_running(), staying + usize::from(queue.curr().is_some()));
+            assert_eq!(queue.nr_running(), entities.len() + usize::from(queue.curr().is_some()));
             assert!(
                 queue.curr().is_some() || queue.tasks().is_empty(),
                 "no CPU idles while something waits for it"
@@ -152,11 +151,14 @@ impl World {
                 let loads = linux.queues.loads();
                 let load: u64 = tasks.map(|task| loads.of_task(task)).sum();
                 assert_eq!(loads.of_cpu(cpu), load, "the load of a CPU is that of its tasks");
+                assert!(queue.curr().is_some() || loads.cpu_util(cpu) == 0, "so is its use");
             }
         }
         let runnable = self.states.iter().filter(|&&state| state == State::Runnable).count();
-        let running: usize = linux.queues.all().iter().map(|queue| queue.nr_running()).sum();
-        assert_eq!(running, runnable, "no task is lost or there twice");
+        let all = linux.queues.all().iter();
+        let staying = all.flat_map(|queue| queue.tasks().waiting().chain(queue.curr()));
+        let staying = staying.filter(|&task| !linux.queues.entity(task).delayed).count();
+        assert_eq!(staying, runnable, "no task is lost or there twice");
     }
 }
 

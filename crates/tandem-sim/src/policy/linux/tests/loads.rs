@@ -58,7 +58,7 @@ fn load_of_a_task_follows_what_it_uses() {
             let util = hand.linux.queues.loads().task_util(TaskId(0));
             assert!((60..=150).contains(&util), "{util}");
             assert!(
-                hand.linux.queues.loads().cpu_util(CPU).abs_diff(util) <= 20,
+                hand.linux.queues.loads().average_util(CPU).abs_diff(util) <= 20,
                 "all of the CPU's use is its"
             );
         }
@@ -91,8 +91,8 @@ fn averages_move_with_the_task() {
 }
 
 #[test]
-fn history_is_guessed_low_for_the_source_and_high_for_the_target() {
-    for era in CFS {
+fn source_load_is_guessed_low_and_target_load_high_from_history() {
+    for era in [LinuxEra::V3_6, LinuxEra::V4_2] {
         let mut hand = Hand::new(era, 1, &[1024]);
         hand.start(0);
         hand.pass(100 * MS);
@@ -109,5 +109,25 @@ fn history_is_guessed_low_for_the_source_and_high_for_the_target() {
         hand.ask(|linux, ctx| linux.queues.refresh_load(ctx, CPU));
         let fading: Vec<u64> = (1..5).map(|index| hand.linux.queues.loads().target(CPU, index)).collect();
         assert!(fading.is_sorted() && fading[0] == 0 && fading[3] > 50, "{era:?}: {fading:?}");
+    }
+}
+
+/// A task that has run for a long time sleeps for half a second and wakes up.
+#[test]
+fn util_est_enqueue_counts_what_a_task_used_before_it_slept() {
+    for (era, remembers) in [(LinuxEra::V4_2, false), (LinuxEra::V5_2, true), (LinuxEra::V6_12, true)] {
+        let mut hand = Hand::new(era, 1, &[1024]);
+        hand.start(0);
+        hand.pass(1_000 * MS);
+        hand.block(CPU);
+        hand.pass(500 * MS);
+        hand.ask(|linux, ctx| linux.queues.refresh_load(ctx, CPU));
+        assert!(hand.linux.queues.loads().cpu_util(CPU) < 10, "{era:?}: it sleeps");
+        hand.wake(0);
+        let util = hand.linux.queues.loads().cpu_util(CPU);
+        assert_eq!(util > 1_000, remembers, "{era:?}: {util}");
+        hand.pass(MS);
+        hand.block(CPU);
+        assert!(hand.linux.queues.loads().cpu_util(CPU) < 100, "{era:?}: it sleeps again");
     }
 }

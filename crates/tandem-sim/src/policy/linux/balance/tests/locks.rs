@@ -79,7 +79,8 @@ fn active_balancing_locks_the_queue_to_ask_and_the_other_one_to_push() {
         let cpu = CpuId(1);
         let at = it.linux.domains.of(cpu).start;
         let attempt = Attempt { cpu, by: cpu, at, idleness: Idleness::Idle };
-        assert!(it.ask(|linux, ctx| linux.balancer().ask_for_running(ctx, attempt, CpuId(0))), "{era:?}");
+        let asked = it.ask(|linux, ctx| linux.balancer().ask_for_running(ctx, attempt, CpuId(0)));
+        assert_eq!(asked, Asked::Now, "{era:?}");
         assert_eq!(locked(&mut it), [0], "{era:?}: CPU 1 asks");
         it.dispatch(CpuId(0));
         assert_eq!(locked(&mut it), [1], "{era:?}: CPU 0 pushes");

@@ -94,7 +94,8 @@ fn a_task_that_runs_where_it_prefers_to_is_not_asked_for() {
         at_home(&mut it, 1);
         let cpu = CpuId(1);
         let attempt = Attempt { cpu, by: cpu, at: it.linux.domains.of(cpu).start, idleness: Idleness::Idle };
-        assert_eq!(it.ask(|linux, ctx| linux.balancer().ask_for_running(ctx, attempt, CpuId(0))), asked);
+        let answer = it.ask(|linux, ctx| linux.balancer().ask_for_running(ctx, attempt, CpuId(0)));
+        assert_eq!(answer != Asked::Refused, asked);
     }
 }
 

@@ -48,6 +48,24 @@ fn a_waker_elsewhere_does_not_pull_a_task_from_the_cpus_that_it_prefers() {
     }
 }
 
+/// The load of a group that the task may not use is the largest number; its sum with the tolerance wraps.
+#[test]
+fn find_idlest_group_of_5_2_finds_no_loaded_group_from_a_group_that_is_not_allowed() {
+    for (busy, leaves) in [(1, true), (3, false)] {
+        let mut it = posted();
+        let parent = it.run_on(9);
+        let child = it.sleep_on(1);
+        occupy(&mut it, 0..busy);
+        it.run_ticks(100);
+        it.prefer(child, 0..8);
+        it.linux.queues.of_mut(CpuId(0)).set_util(0);
+        let fork = Reason::Fork { parent, cpu: CpuId(9) };
+        let found = it.ask(|linux, ctx| linux.selector().select(ctx, child, fork)).0;
+        assert_eq!(found < 8, leaves, "{busy} busy CPUs: {found}");
+        assert!(leaves || found == 9, "it stays with its parent: {found}");
+    }
+}
+
 /// The use of the first CPU of each set decides, and nothing else.
 #[test]
 fn all_allowed_cpus_come_into_question_once_the_preferred_ones_are_used_more_by_the_tunables() {
