@@ -131,7 +131,7 @@ pub struct VmStat {
     pub vm: String,
     /// Its vCPUs, in their order.
     pub vcpus: Vec<VcpuStat>,
-    /// From the wake-ups of its vCPUs to the moments they ran.
+    /// From the wake-ups and starts of its vCPUs to the moments they ran.
     pub vcpu_delay: LatencyFigures,
     /// Its kernel, if it has one.
     pub guest: Option<GuestStat>,
@@ -173,7 +173,7 @@ pub struct ProgramStat {
     pub runtime_ms: f64,
     /// Times that they were taken off their vCPU or left it.
     pub switches: u64,
-    /// From their wake-ups to the moments they ran.
+    /// From their wake-ups and starts to the moments they ran.
     pub delay: LatencyFigures,
 }
 
@@ -244,7 +244,7 @@ impl VmStat {
         Self {
             vm: vm.name.clone(),
             vcpus: vm.vcpus.iter().map(VcpuStat::new).collect(),
-            vcpu_delay: LatencyFigures::from(&vm.vcpu_wakeup),
+            vcpu_delay: LatencyFigures::from(&vm.vcpu_delay),
             guest: vm.guest.as_ref().map(|guest| GuestStat::new(guest, length_ns)),
         }
     }
@@ -278,7 +278,7 @@ impl ProgramStat {
             tasks: program.tasks,
             runtime_ms: ms(program.total.run_ns),
             switches: program.total.switches(),
-            delay: LatencyFigures::from(&program.wakeup),
+            delay: LatencyFigures::from(&program.delay),
         }
     }
 }
@@ -363,7 +363,7 @@ impl fmt::Display for VmStat {
                 vcpu.run_ms, vcpu.wait_ms, vcpu.sleep_ms, vcpu.switches, vcpu.migrations
             )?;
         }
-        writeln!(f, "\n{:28} {:>10} {LatencyColumns}", "from wake-up to run", "wake-ups")?;
+        writeln!(f, "\n{:28} {:>10} {LatencyColumns}", "from wake-up or start to run", "times")?;
         writeln!(f, "{:28} {:>10} {}\n", "vCPUs", self.vcpu_delay.count, self.vcpu_delay)?;
         match &self.guest {
             None => Ok(()),

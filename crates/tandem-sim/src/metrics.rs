@@ -157,8 +157,9 @@ pub struct VmMetrics {
     pub response: Times,
     /// Each vCPU.
     pub vcpus: Vec<TaskMetrics>,
-    /// From each wake-up of its vCPUs in the measured time to the moment the vCPU ran, or to the end.
-    pub vcpu_wakeup: Times,
+    /// From each wake-up or start of its vCPUs in the measured time to the moment the vCPU ran, or to the
+    /// end.
+    pub vcpu_delay: Times,
     /// Its kernel, if it has one.
     pub guest: Option<GuestMetrics>,
 }
@@ -225,8 +226,8 @@ pub struct ProgramMetrics {
     pub tasks: u64,
     /// Their sums.
     pub total: TaskMetrics,
-    /// From each wake-up in the measured time to the moment the task ran, or to the end.
-    pub wakeup: Times,
+    /// From each wake-up or start in the measured time to the moment the task ran, or to the end.
+    pub delay: Times,
 }
 
 /// Measurements of a task.

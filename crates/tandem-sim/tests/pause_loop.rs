@@ -176,7 +176,7 @@ fn what_else_needs_a_queue_waits_for_its_lock() {
         let vms =
             vec![locking_vm("storm", &host, 80, locked(US, 50 * US)), vm("host-thread", &host, 1, sleeper)];
         let metrics = run(&on_linux(host, vms, pause_loop, 50 * MS), 1).unwrap();
-        metrics.vms[1].vcpu_wakeup.quantile_ns(0.5)
+        metrics.vms[1].vcpu_delay.quantile_ns(0.5)
     };
     let (off, on) = (wakeup_p50_ns(None), wakeup_p50_ns(with(DirectedYield::V3_6)));
     assert!(2 * on > 3 * off, "{on} and {off} ns");

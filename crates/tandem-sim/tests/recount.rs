@@ -46,7 +46,7 @@ impl Observer for Recording {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Sleeps,
-    /// Since a wake-up (true), or since it started or lost its CPU.
+    /// Since it woke up or started (true), or since it lost its CPU.
     Waits(bool),
     Runs,
 }
@@ -116,7 +116,7 @@ impl Kernel {
         if kind == EventKind::Wake && !self.living.contains_key(&task) {
             // A child comes from its parent's CPU.
             let cpu = by.map_or(cpu, |(cpu, _)| cpu);
-            let born = Living { account: name.into(), doing: Doing::Waits(false), since_ns: at_ns, cpu };
+            let born = Living { account: name.into(), doing: Doing::Waits(true), since_ns: at_ns, cpu };
             self.living.insert(task, born);
             self.account(name);
             return Ok(());
@@ -215,7 +215,7 @@ impl Recount {
         meant.map(|it| it.to_ns.min(self.to_ns).saturating_sub(it.from_ns.max(self.from_ns))).sum()
     }
 
-    /// The delays of wake-ups in the measured time, ns, in order of size.
+    /// The delays of wake-ups and starts in the measured time, ns, in order of size.
     fn delays_ns(&self, account: &Account) -> Vec<u64> {
         let is_meant = |it: &&Stretch| it.doing == Doing::Waits(true) && it.from_ns >= self.from_ns;
         let mut delays_ns: Vec<u64> =
@@ -342,10 +342,9 @@ proptest! {
                 delays_ns.extend(run.delays_ns(account));
             }
             delays_ns.sort_unstable();
-            prop_assert_eq!(vm.vcpu_wakeup.count(), delays_ns.len() as u64);
-            prop_assert_eq!(vm.vcpu_wakeup.count(), vm.vcpus.iter().map(|vcpu| vcpu.wakeups).sum::<u64>());
+            prop_assert_eq!(vm.vcpu_delay.count(), delays_ns.len() as u64);
             if is_exact {
-                check_times(&vm.vcpu_wakeup, &delays_ns, &vm.name)?;
+                check_times(&vm.vcpu_delay, &delays_ns, &vm.name)?;
             }
             let Some(guest) = &vm.guest else { continue };
             let kernel = &run.kernels[at + 1];
@@ -356,20 +355,20 @@ proptest! {
                 // Several programs of a random guest have one name.
                 let meant = || guest.programs.iter().filter(|program| program.name == name);
                 let total = TaskMetrics::sum(meant().map(|program| &program.total));
-                let wakeup = Times::sum(meant().map(|program| &program.wakeup));
+                let delay = Times::sum(meant().map(|program| &program.delay));
                 let what = format!("{name} in {}", vm.name);
                 let none = Account::default();
                 let account = kernel.accounts.get(name).unwrap_or(&none);
                 check_counts(&total, account, &what)?;
                 let delays_ns = run.delays_ns(account);
-                prop_assert_eq!(wakeup.count(), delays_ns.len() as u64, "{}", what);
+                prop_assert_eq!(delay.count(), delays_ns.len() as u64, "{}", what);
                 let on_cpu_ns = run.time_ns(account, |doing| doing == Doing::Runs);
                 let wait_ns = run.time_ns(account, |doing| matches!(doing, Doing::Waits(_)));
                 let sleep_ns = run.time_ns(account, |doing| doing == Doing::Sleeps);
                 if is_exact {
                     prop_assert_eq!(total.run_ns + total.stolen_ns, on_cpu_ns, "{}", what);
                     prop_assert_eq!((total.wait_ns, total.sleep_ns), (wait_ns, sleep_ns), "{}", what);
-                    check_times(&wakeup, &delays_ns, &what)?;
+                    check_times(&delay, &delays_ns, &what)?;
                 }
             }
         }

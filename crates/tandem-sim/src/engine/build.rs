@@ -8,9 +8,10 @@ use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Task, TaskKind};
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
 use crate::program::code::{Compiler, Instruction, ProfileTable};
-use crate::scenario::{Guest, Scenario, Workload, WorkloadKind};
+use crate::scenario::{Affinity, Guest, Scenario, Workload, WorkloadKind};
 use std::sync::Arc;
 use tandem_machine::Machine;
+use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, KernelId, TaskId, VmId};
 
 /// A scenario made ready to run.
@@ -52,11 +53,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
                 nice,
                 hard_affinity: affinity.hard.clone(),
                 soft_affinity: affinity.soft.clone(),
-                past_cpu: past_cpus.iter().position(|&cpu| affinity.hard.contains(cpu)).map(|at| {
-                    let cpu = past_cpus.remove(at);
-                    past_cpus.push(cpu);
-                    cpu
-                }),
+                past_cpu: take_past_cpu(&mut past_cpus, affinity),
             });
         }
         let mut families = 0;
@@ -85,6 +82,17 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
 pub(super) fn host_weight(weight: u32, nice: i8) -> u32 {
     let weight = u64::from(weight) * u64::from(weight_of_nice(nice)) / u64::from(Workload::DEFAULT_WEIGHT);
     weight.clamp(1, u64::from(u32::MAX)) as u32
+}
+
+/// Where a task was before the run: on the next of these pCPUs that it prefers, or else may use. It goes to
+/// the end of the order.
+fn take_past_cpu(past_cpus: &mut Vec<CpuId>, affinity: &Affinity) -> Option<CpuId> {
+    let first_of = |mask: &CpuMask| past_cpus.iter().position(|&cpu| mask.contains(cpu));
+    let preferred = affinity.soft.as_ref().map(|soft| soft.and(&affinity.hard));
+    let at = preferred.and_then(|mask| first_of(&mask)).or_else(|| first_of(&affinity.hard))?;
+    let cpu = past_cpus.remove(at);
+    past_cpus.push(cpu);
+    Some(cpu)
 }
 
 /// All pCPUs, in the order in which the vCPUs of a VM with a past take them; none for another VM.

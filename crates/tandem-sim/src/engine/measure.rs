@@ -1,7 +1,7 @@
 //! Measurements of a run: where they start, and the results at the end.
 //!
-//! What a task does counts from its start to its end, within the measured time. A wake-up counts if it comes
-//! in the measured time; one whose task still waits at the end counts with its delay so far. A response
+//! What a task does counts from its start to its end, within the measured time. The delay of a wake-up or a
+//! start counts if that comes in the measured time; where the task still waits at the end, so far. A response
 //! counts if it is given in the measured time.
 //!
 //! **Limits.** A kernel decides first, and then takes the time of its code. A vCPU that blocks, and that
@@ -49,23 +49,21 @@ pub(super) fn results<O: Observer>(
         numa: system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
         ..host_metrics(host)
     };
-    let vms =
-        scenario.workloads.iter().zip(vms).zip(host.usage().wakeups()).map(|((spec, state), wakeups)| {
-            let (guest, measured) = (spec.guest(), state.measured());
-            let lived_ns = state.life.within_ns(measured_since_ns, now_ns);
-            VmMetrics {
-                name: spec.name.clone(),
-                group: spec.group.clone(),
-                lived_ns,
-                counts: spec.counters.iter().cloned().zip(measured.counts.iter().copied()).collect(),
-                coherence_ns: measured.coherence_ns,
-                response: measured.responses.clone(),
-                vcpus: host.tasks().all()[state.tasks()].iter().map(|task| task.measured(now_ns)).collect(),
-                vcpu_wakeup: wakeups.clone(),
-                guest: guest
-                    .map(|guest| guest_metrics(guest, &system.kernels[state.kernel], lived_ns, now_ns)),
-            }
-        });
+    let vms = scenario.workloads.iter().zip(vms).zip(host.usage().delays()).map(|((spec, state), delays)| {
+        let (guest, measured) = (spec.guest(), state.measured());
+        let lived_ns = state.life.within_ns(measured_since_ns, now_ns);
+        VmMetrics {
+            name: spec.name.clone(),
+            group: spec.group.clone(),
+            lived_ns,
+            counts: spec.counters.iter().cloned().zip(measured.counts.iter().copied()).collect(),
+            coherence_ns: measured.coherence_ns,
+            response: measured.responses.clone(),
+            vcpus: host.tasks().all()[state.tasks()].iter().map(|task| task.measured(now_ns)).collect(),
+            vcpu_delay: delays.clone(),
+            guest: guest.map(|guest| guest_metrics(guest, &system.kernels[state.kernel], lived_ns, now_ns)),
+        }
+    });
     let vms = vms.collect();
     RunMetrics { length_ns, events: system.events, trace_hash: system.trace_hash.value(), host: metrics, vms }
 }
@@ -106,10 +104,10 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, lived_ns: u64, now_ns: u64) -> 
     for task in kernel.tasks().all().iter().filter(|task| task.state() != TaskState::Exited) {
         totals[task.group as usize].add(&task.measured(now_ns));
     }
-    let used = guest.programs.iter().zip(kernel.usage().programs()).zip(kernel.usage().wakeups()).zip(totals);
+    let used = guest.programs.iter().zip(kernel.usage().programs()).zip(kernel.usage().delays()).zip(totals);
     let programs =
-        used.filter(|(((_, program), _), _)| program.tasks > 0).map(|(((spec, program), wakeup), total)| {
-            ProgramMetrics { name: spec.name.clone(), tasks: program.tasks, total, wakeup: wakeup.clone() }
+        used.filter(|(((_, program), _), _)| program.tasks > 0).map(|(((spec, program), delay), total)| {
+            ProgramMetrics { name: spec.name.clone(), tasks: program.tasks, total, delay: delay.clone() }
         });
     GuestMetrics {
         cpus: cpus.collect(),

@@ -81,7 +81,7 @@ pub(crate) struct KernelParts {
     pub policy: AnyPolicy,
     pub tasks: Vec<Task>,
     pub facts: Vec<TaskFacts>,
-    /// Groups of tasks whose wake-ups are measured together.
+    /// Groups of tasks that are measured together.
     pub groups: usize,
     pub first_vcpu: TaskId,
 }
@@ -228,11 +228,11 @@ impl Kernel {
         self.policy.reset_counters();
     }
 
-    /// Counts what tasks that have woken up and not run have been delayed by so far.
+    /// Counts what tasks that have woken up or started and not run have been delayed by so far.
     pub fn count_delays(&mut self, now_ns: u64) {
         for task in self.tasks.all() {
             if let Some(delayed_ns) = task.delayed_ns(now_ns) {
-                self.usage.woke(task.group, delayed_ns);
+                self.usage.delayed(task.group, delayed_ns);
             }
         }
     }

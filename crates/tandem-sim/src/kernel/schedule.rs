@@ -348,7 +348,7 @@ impl<O: Observer> System<O> {
         let runs_ns = self.processors[pcpu].settled_ns.max(now_ns);
         let (guest, group) = (state.guest(), state.group);
         if let Some(waited_ns) = state.start_running(on.cpu, runs_ns) {
-            kernel.usage_mut().woke(group, waited_ns);
+            kernel.usage_mut().delayed(group, waited_ns);
         }
         match guest {
             None => self.processors.execute(&mut self.kernels, pcpu, on.kernel, task),

@@ -4,7 +4,7 @@ use super::task::{Task, TaskState};
 use crate::metrics::TaskMetrics;
 use crate::times::Times;
 
-/// What is measured of a program's tasks in a guest, besides wake-ups.
+/// What is measured of a program's tasks in a guest, besides delays.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProgramUse {
     /// Tasks that ran it since the measuring started.
@@ -16,7 +16,7 @@ pub(crate) struct ProgramUse {
 /// Measurements since the measuring started.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    wakeups: Vec<Times>,
+    delays: Vec<Times>,
     /// In a guest's kernel.
     programs: Vec<ProgramUse>,
 }
@@ -26,14 +26,14 @@ impl Usage {
     pub fn new(groups: usize, are_programs: bool, tasks: &[Task]) -> Self {
         let programs = if are_programs { groups } else { 0 };
         let mut usage =
-            Self { wakeups: vec![Times::default(); groups], programs: vec![ProgramUse::default(); programs] };
+            Self { delays: vec![Times::default(); groups], programs: vec![ProgramUse::default(); programs] };
         usage.reset(tasks);
         usage
     }
 
     /// Begins to measure anew, with these tasks.
     pub fn reset(&mut self, tasks: &[Task]) {
-        self.wakeups.fill(Times::default());
+        self.delays.fill(Times::default());
         self.programs.fill_with(ProgramUse::default);
         for task in tasks.iter().filter(|task| task.state() != TaskState::Exited) {
             if let Some(program) = self.programs.get_mut(task.group as usize) {
@@ -42,10 +42,10 @@ impl Usage {
         }
     }
 
-    /// A task of a group ran so long after it had woken up, ns.
+    /// A task of a group ran so long after it had woken up or started, ns.
     #[inline]
-    pub fn woke(&mut self, group: u32, after_ns: u64) {
-        self.wakeups[group as usize].record(after_ns);
+    pub fn delayed(&mut self, group: u32, after_ns: u64) {
+        self.delays[group as usize].record(after_ns);
     }
 
     /// A task begins to run a program.
@@ -58,9 +58,9 @@ impl Usage {
         self.programs[program as usize].total.add(metrics);
     }
 
-    /// Times from wake-ups to runs, by group.
-    pub fn wakeups(&self) -> &[Times] {
-        &self.wakeups
+    /// Times from wake-ups and starts to runs, by group.
+    pub fn delays(&self) -> &[Times] {
+        &self.delays
     }
 
     pub fn programs(&self) -> &[ProgramUse] {

@@ -53,7 +53,7 @@ impl Table {
             return mean(times).map_or_else(String::new, |seconds| format!("{seconds:.3} s"));
         }
         let pairs: Vec<(f64, f64)> = baseline_times.into_iter().zip(times).collect();
-        let Some(effect) = paired_effect(&pairs) else { return String::new() };
+        let Some(effect) = paired_effect(&pairs, pairs.len()) else { return String::new() };
         let ratio = 1.0 + effect.percent / 100.0;
         match effect.interval_pct {
             Some((low, high)) => format!("{ratio:.3} ± {:.3}", (high - low) / 200.0),

@@ -30,13 +30,13 @@ pub(super) struct Clocks {
     away_since_ns: u64,
     /// When it last began to wait for a CPU.
     runnable_since_ns: u64,
-    /// When it woke up in the measured time, until it runs; else [`NEVER`].
-    woken_ns: u64,
+    /// When it woke up or started in the measured time, until it runs; else [`NEVER`].
+    ready_ns: u64,
 }
 
 impl Default for Clocks {
     fn default() -> Self {
-        Self { measured_since_ns: 0, away_since_ns: 0, runnable_since_ns: 0, woken_ns: NEVER }
+        Self { measured_since_ns: 0, away_since_ns: 0, runnable_since_ns: 0, ready_ns: NEVER }
     }
 }
 
@@ -48,9 +48,8 @@ impl Task {
 
     /// It starts: its life begins.
     pub fn start(&mut self, now_ns: u64) {
-        self.state = TaskState::Runnable;
         self.clocks.measured_since_ns = now_ns;
-        self.clocks.runnable_since_ns = now_ns;
+        self.become_ready(now_ns);
     }
 
     /// It wakes up.
@@ -58,13 +57,18 @@ impl Task {
     pub fn wake(&mut self, now_ns: u64) {
         self.metrics.sleep_ns += self.sleeping_ns(now_ns);
         self.metrics.wakeups += 1;
-        self.state = TaskState::Runnable;
-        self.clocks.runnable_since_ns = now_ns;
-        self.clocks.woken_ns = now_ns;
+        self.become_ready(now_ns);
     }
 
-    /// It gets a CPU, on which its first instruction runs at `runs_ns`. Returns the time since its wake-up,
-    /// if it has not run since, ns.
+    #[inline]
+    fn become_ready(&mut self, now_ns: u64) {
+        self.state = TaskState::Runnable;
+        self.clocks.runnable_since_ns = now_ns;
+        self.clocks.ready_ns = now_ns;
+    }
+
+    /// It gets a CPU, on which its first instruction runs at `runs_ns`. Returns the time since it woke up
+    /// or started, if it has not run since, ns.
     #[inline]
     pub fn start_running(&mut self, cpu: CpuId, runs_ns: u64) -> Option<u64> {
         debug_assert_eq!(self.state, TaskState::Runnable, "the policy dispatched a task that cannot run");
@@ -72,8 +76,8 @@ impl Task {
         self.last_cpu = cpu;
         self.metrics.dispatches += 1;
         self.metrics.longest_wait_ns = self.metrics.longest_wait_ns.max(self.waited_ns(runs_ns));
-        let woken_ns = std::mem::replace(&mut self.clocks.woken_ns, NEVER);
-        (woken_ns != NEVER).then(|| runs_ns - woken_ns)
+        let ready_ns = std::mem::replace(&mut self.clocks.ready_ns, NEVER);
+        (ready_ns != NEVER).then(|| runs_ns - ready_ns)
     }
 
     /// It leaves its CPU, in this state.
@@ -99,7 +103,7 @@ impl Task {
     pub fn start_measuring(&mut self, now_ns: u64) {
         self.metrics = TaskMetrics::default();
         self.clocks.measured_since_ns = now_ns;
-        self.clocks.woken_ns = NEVER;
+        self.clocks.ready_ns = NEVER;
     }
 
     /// Accounts for its sleep up to now.
@@ -128,9 +132,9 @@ impl Task {
         until_ns.saturating_sub(self.clocks.measured_since_ns)
     }
 
-    /// How long ago it woke up, if that was in the measured time and it has not run since, ns.
+    /// How long ago it woke up or started, if that was in the measured time and it has not run since, ns.
     pub fn delayed_ns(&self, now_ns: u64) -> Option<u64> {
-        (self.clocks.woken_ns != NEVER).then(|| now_ns.saturating_sub(self.clocks.woken_ns))
+        (self.clocks.ready_ns != NEVER).then(|| now_ns.saturating_sub(self.clocks.ready_ns))
     }
 
     /// How long it has been runnable, counted from `from_ns` at the earliest, ns; 0 if it is not.

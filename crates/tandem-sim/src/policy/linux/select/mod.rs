@@ -84,7 +84,11 @@ impl Selector<'_> {
         let chosen = match self.as_heeded(reason) {
             Reason::Start => match tasks[task.index()].past_cpu {
                 Some(past_cpu) => past_cpu,
-                None => self.idlest_cpu(ctx, task, within, Flags::FORK, nearest_allowed(ctx, allowed, prev)),
+                // Its parent is no task of the model; it has the same affinity and preference.
+                None => {
+                    let parent_cpu = nearest_allowed(ctx, preferred.unwrap_or(allowed), prev);
+                    self.idlest_cpu(ctx, task, within, Flags::FORK, parent_cpu)
+                }
             },
             Reason::Fork { cpu, .. } => self.idlest_cpu(ctx, task, within, Flags::FORK, cpu),
             Reason::Exec { cpu } => self.idlest_cpu(ctx, task, within, Flags::EXEC, cpu),

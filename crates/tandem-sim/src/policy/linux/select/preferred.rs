@@ -34,7 +34,10 @@ impl Selector<'_> {
         let chosen = match reason {
             Reason::Start => match ctx.tasks[task.index()].past_cpu {
                 Some(past_cpu) => nearest_allowed(ctx, &ctx.tasks[task.index()].hard_affinity, past_cpu),
-                None => self.spread_preferring(ctx, task, preferred, self.queues.entity(task).cpu),
+                None => {
+                    let parent_cpu = nearest_allowed(ctx, preferred, self.queues.entity(task).cpu);
+                    self.spread_preferring(ctx, task, preferred, parent_cpu)
+                }
             },
             Reason::Fork { cpu, .. } => self.spread_preferring(ctx, task, preferred, cpu),
             Reason::Exec { cpu } => {
