@@ -44,8 +44,8 @@ impl FileError {
     }
 }
 
-/// The message with the words of TOML in the place of Rust's, by which serde and the reader of TOML name types; `value`
-/// is the part of the file that it is about.
+/// The message with the words of TOML in the place of Rust's, by which serde and the reader of TOML name
+/// types; `value` is the part of the file that it is about.
 fn in_words_of_toml(message: &str, value: Option<&str>) -> String {
     if message == "invalid type: unit variant, expected newtype variant" {
         return "the word needs a value; write { WORD = VALUE }".into();

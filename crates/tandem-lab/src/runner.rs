@@ -294,8 +294,8 @@ fn complete(
     (0..replications).filter_map(|run| (0..variants).map(|variant| value(run, variant)).collect()).collect()
 }
 
-/// The cells of a metric, one a variant of the case, from values by replication and variant. `role` is that of
-/// a published number of a variant.
+/// The cells of a metric, one a variant of the case, from values by replication and variant. `role` is that
+/// of a published number of a variant.
 fn cells_of(
     experiment: &Experiment,
     case: &Case,

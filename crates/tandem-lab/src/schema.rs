@@ -54,8 +54,8 @@ fn allow_parameters(schema: &mut Value) {
             ("properties" | "$defs", Value::Object(schemas)) => {
                 schemas.values_mut().for_each(allow_parameters);
             }
-            // A word among them allows the name of a parameter beside all of them, not in its own place: exactly
-            // one may fit.
+            // A word among them allows the name of a parameter beside all of them, not in its own place:
+            // exactly one may fit.
             ("oneOf", Value::Array(forms)) => {
                 forms.iter_mut().filter(|form| !is_value(form)).for_each(allow_parameters);
             }

@@ -40,8 +40,9 @@ const FROM_CASE_MAX: u64 = 1_000_000_000_000_000_000;
 pub struct Args {
     /// Judge these scenario files instead of searching
     scenarios: Vec<PathBuf>,
-    /// The scheduler to judge: host=NAME, where NAME is tandem, linux, xen-credit, xen-credit2, or object: and
-    /// the path of a sched_ext scheduler's object file [default: host=tandem, or that of the scenario files]
+    /// The scheduler to judge: host=NAME, where NAME is tandem, linux, xen-credit, xen-credit2, or object:
+    /// and the path of a sched_ext scheduler's object file [default: host=tandem, or that of the scenario
+    /// files]
     #[arg(long, value_name = "host=NAME", value_parser = parse_host)]
     policy: Option<SchedulerName>,
     /// Leave out what this scheduler breaks in the same case: what is left is the fault of the one that is

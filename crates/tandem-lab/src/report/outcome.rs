@@ -59,7 +59,8 @@ pub fn interval(cell: &Cell) -> Option<(f64, f64)> {
     (low.is_finite() && high.is_finite()).then_some((low, high))
 }
 
-/// Whether the interval of the simulated effect leaves out zero. Without an interval nothing is beyond chance.
+/// Whether the interval of the simulated effect leaves out zero. Without an interval nothing is beyond
+/// chance.
 pub fn beyond_chance(cell: &Cell) -> bool {
     interval(cell).is_some_and(|(low, high)| low > 0.0 || high < 0.0)
 }

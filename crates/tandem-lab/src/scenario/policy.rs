@@ -38,9 +38,9 @@ use tandem_sim::scenario::{Homes, PolicySettings};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTable {
-    /// The scheduler of the host: "xen-credit", which it is if absent, "xen-credit2", "linux" or "tandem" with
-    /// its defaults; or a table with its settings, such as { linux = { version = "5.2" } }; or one with the path of another
-    /// sched_ext scheduler's object file, such as { object = "scheduler.bpf.o" }.
+    /// The scheduler of the host: "xen-credit", which it is if absent, "xen-credit2", "linux" or "tandem"
+    /// with its defaults; or a table with its settings, such as { linux = { version = "5.2" } }; or one with
+    /// the path of another sched_ext scheduler's object file, such as { object = "scheduler.bpf.o" }.
     pub host: Option<HostScheduler>,
     /// The scheduler of every guest kernel, in the same forms: "linux", which it is if absent, "tandem", in
     /// guest mode, or a table.

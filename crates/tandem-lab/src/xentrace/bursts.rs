@@ -63,8 +63,8 @@ pub fn read_bursts(from: impl io::Read) -> Result<Bursts, csv::Error> {
 /// instead, a vCPU that the scheduler under test delays would never catch up, and would no longer sleep. A
 /// burst that the end of the trace cuts off goes on for ever, so a run must not last longer than the trace.
 ///
-/// `wake_latency_ns`: the time that Xen itself took from a wake-up of the vCPU until it ran. It is slept, too:
-/// other vCPUs ran on.
+/// `wake_latency_ns`: the time that Xen itself took from a wake-up of the vCPU until it ran. It is slept,
+/// too: other vCPUs ran on.
 pub fn replay_programs(bursts: &Bursts, wake_latency_ns: impl Fn(VcpuKey) -> u64) -> Vec<(VcpuKey, Program)> {
     let programs = bursts.iter().map(|(&vcpu, bursts)| {
         let mut ops = Vec::with_capacity(2 * bursts.len());

@@ -58,8 +58,8 @@ impl Credit2 {
         }
     }
 
-    /// How long the vCPU may run on its CPU (`csched2_runtime()`). `preempted`: the credit of the vCPU that it
-    /// takes the place of, if that waits from now on.
+    /// How long the vCPU may run on its CPU (`csched2_runtime()`). `preempted`: the credit of the vCPU that
+    /// it takes the place of, if that waits from now on.
     pub(super) fn runtime_ns(&self, queue: usize, next: TaskId, preempted: Option<i64>, now_ns: u64) -> u64 {
         let vcpu = &self.vcpus[next.index()];
         let queue = &self.queues[queue];

@@ -6,8 +6,9 @@
 //! Approach, as in Xen's `common/sched/credit2.c` (`common/sched_credit2.c` before 4.13):
 //! 1. CPUs that are close to each other share a run queue ([`arrangement`], [`run_queue`]), ordered by
 //!    credit.
-//! 2. A running vCPU burns credit, faster the less its weight. When the first of a queue has none left, all of
-//!    that queue get the same amount ([`credits`]). One that slept has kept its credit, and so comes first.
+//! 2. A running vCPU burns credit, faster the less its weight. When the first of a queue has none left, all
+//!    of that queue get the same amount ([`credits`]). One that slept has kept its credit, and so comes
+//!    first.
 //! 3. A vCPU that is queued tickles a CPU: an idle one, or one whose vCPU has less credit ([`tickle`]). A
 //!    CPU runs the vCPU with most credit that it may, unless the rate limit holds the present one
 //!    ([`candidate`]).

@@ -19,8 +19,8 @@ type Affinities = (&'static [u32], &'static [u32]);
 
 const ANYWHERE: Affinities = (&[], &[]);
 
-/// A scheduler in a situation: every vCPU is a VM of its own, assigned to the queue of CPU 0 or the first that
-/// it may use, and asleep; every CPU idles.
+/// A scheduler in a situation: every vCPU is a VM of its own, assigned to the queue of CPU 0 or the first
+/// that it may use, and asleep; every CPU idles.
 struct Situation {
     machine: Machine,
     facts: Vec<TaskFacts>,

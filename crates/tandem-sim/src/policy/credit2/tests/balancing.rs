@@ -37,7 +37,8 @@ fn queues(situation: &Situation) -> Vec<usize> {
 #[test]
 fn csched2_res_pick() {
     type Case = (&'static str, Affinities, [f64; 2], u32);
-    // The affinity of vCPU 0, which is of the first queue with a load of 1; the loads of both queues; then the CPU.
+    // The affinity of vCPU 0, which is of the first queue with a load of 1; the loads of both queues; then
+    // the CPU.
     let cases: [Case; 7] = [
         ("the queue with less load", ANYWHERE, [3.0, 1.0], 3),
         ("its own load does not count", ANYWHERE, [3.0, 2.5], 1),

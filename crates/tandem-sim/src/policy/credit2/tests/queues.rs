@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn cpu_add_to_runqueue() {
-    // Sockets, cores, threads; who shares; most CPUs; then the queue of each CPU, before 4.14, since, and since
-    // 4.16.
+    // Sockets, cores, threads; who shares; most CPUs; then the queue of each CPU, before 4.14, since, and
+    // since 4.16.
     type Case = ((u32, u32, u32), Sharing, u32, [&'static [usize]; 3]);
     const ONE_A_SOCKET: &[usize] = &[0, 0, 0, 0, 1, 1, 1, 1];
     const ONE_A_CORE: &[usize] = &[0, 0, 1, 1, 2, 2, 3, 3];

@@ -7,8 +7,8 @@ const SOME: i64 = 5 * MS as i64;
 #[test]
 fn runq_candidate() {
     type Case = (&'static str, Affinities, u32, Option<i64>, u64, i64, u32);
-    // The affinity of vCPU 0, its last CPU, credit of vCPU 1, which has run on CPU 0 for so long, credit of vCPU 0;
-    // then who runs.
+    // The affinity of vCPU 0, its last CPU, credit of vCPU 1, which has run on CPU 0 for so long, credit of
+    // vCPU 0; then who runs.
     const HALF: i64 = 500 * US as i64;
     let cases: [Case; 8] = [
         ("more credit", ANYWHERE, 0, Some(SOME), MS, SOME + 1, 0),
