@@ -120,6 +120,20 @@ fn with_all_cpus_busy_there_is_no_search_worth_anything() {
     }
 }
 
+/// `effective_load()` of the old CPU is nothing without task groups.
+#[test]
+fn wake_affine_of_3_6_and_4_2_weighs_the_task_on_its_wakers_cpu_alone() {
+    for era in [V3_6, V4_2] {
+        for domains in [Topology, Flat] {
+            let mut it = situation(era, domains);
+            let task = it.sleep_on(4);
+            let tasks: Vec<_> = (0..16).map(|cpu| it.run_on(cpu)).collect();
+            assert_eq!(it.wake(task, tasks[2], false), 4, "{era:?}, {domains:?}: 2048 beside 1024");
+            assert_eq!(it.wake(task, tasks[2], true), 2, "{era:?}, {domains:?}: the waker's weight goes");
+        }
+    }
+}
+
 #[test]
 fn affinity_is_respected() {
     for era in ERAS {

@@ -110,8 +110,9 @@ impl WakeAffine<'_> {
         }
     }
 
-    /// 3.6 and 4.2: whether the waker's CPU is not busier than the old one, the task's weight added and, at a
-    /// synchronous wake-up, the waker's weight taken off.
+    /// 3.6 and 4.2: whether the waker's CPU, with the task's weight and, at a synchronous wake-up, without the
+    /// waker's, is not busier than the old one is without the task: without task groups, `effective_load()`
+    /// adds nothing there.
     fn pulls_by_weight(&self, bias_pct: u64) -> bool {
         let wake = self.wake;
         let weight = |task: TaskId| self.queues.entity(task).weight;
@@ -121,7 +122,7 @@ impl WakeAffine<'_> {
             this_load = this_load.saturating_sub(wake.waker.map_or(0, |waker| u64::from(weight(waker))));
         }
         let task_load = u64::from(weight(wake.task));
-        if this_load == 0 || 100 * (this_load + task_load) <= bias_pct * (prev_load + task_load) {
+        if this_load == 0 || 100 * (this_load + task_load) <= bias_pct * prev_load {
             return true;
         }
         // 3.6 also pulls if both CPUs together have no more load than an average task of this CPU.
