@@ -110,9 +110,9 @@ impl WakeAffine<'_> {
         }
     }
 
-    /// 3.6 and 4.2: whether the waker's CPU, with the task's weight and, at a synchronous wake-up, without the
-    /// waker's, is not busier than the old one is without the task: without task groups, `effective_load()`
-    /// adds nothing there.
+    /// 3.6 and 4.2: whether the waker's CPU, with the task's weight and, at a synchronous wake-up, without
+    /// the waker's, is not busier than the old one is without the task: without task groups,
+    /// `effective_load()` adds nothing there.
     fn pulls_by_weight(&self, bias_pct: u64) -> bool {
         let wake = self.wake;
         let weight = |task: TaskId| self.queues.entity(task).weight;
