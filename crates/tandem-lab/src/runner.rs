@@ -226,12 +226,6 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
             }
         }
     }
-    // Parts with published effects count by themselves.
-    let counts: Vec<(CellKeys, String, String)> = cells
-        .iter()
-        .filter(|cell| cell.published_effect_pct.is_some())
-        .map(|cell| (cell.cell.clone(), cell.metric.clone(), cell.variant.clone()))
-        .collect();
     for composite in &experiment.composites {
         let label = Label {
             keys: &composite.keys,
@@ -241,12 +235,10 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
         };
         let case = &experiment.cases[composite.parts[0].0];
         let role = |variant: &str| {
+            // Parts with published effects count by themselves.
             let part_counts = |&(case, metric): &(usize, usize)| {
-                let Case { keys, metrics, .. } = &experiment.cases[case];
-                let is_it = |(cell, of, by): &(CellKeys, String, String)| {
-                    cell == keys && *of == metrics[metric].name && by == variant
-                };
-                counts.iter().any(is_it)
+                let Case { keys, metrics, baseline, .. } = &experiment.cases[case];
+                experiment.published.effect_pct(keys, &metrics[metric].name, variant, baseline).is_some()
             };
             match composite.is_calibrated(&experiment.cases, variant) {
                 true => Role::Calibrated,
