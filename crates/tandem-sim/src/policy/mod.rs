@@ -182,13 +182,19 @@ pub trait Policy {
 
     /// The task on the CPU asks that `target`, which waits in the queue of some CPU, runs instead of it; a
     /// dispatch on this CPU follows. Returns whether the policy grants it; if not, nothing has changed.
-    fn yield_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool;
+    fn yield_to(&mut self, _ctx: &mut Context<'_>, _cpu: CpuId, _task: TaskId, _target: TaskId) -> bool {
+        false
+    }
 
     /// The CPU in whose queue the task waits, or on which it runs; `None` if it does neither.
-    fn queue_of(&self, task: TaskId) -> Option<CpuId>;
+    fn queue_of(&self, _task: TaskId) -> Option<CpuId> {
+        None
+    }
 
     /// Tasks that run on the CPU or wait in its queue.
-    fn queue_length(&self, cpu: CpuId) -> usize;
+    fn queue_length(&self, _cpu: CpuId) -> usize {
+        0
+    }
 
     /// Whether a wake-up on CPU `by` that puts a task into the queue of `cpu` leaves that to an interrupt
     /// there, instead of locking that queue itself.

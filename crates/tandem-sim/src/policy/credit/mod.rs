@@ -349,23 +349,11 @@ impl Policy for Credit {
         self.vcpus[task.index()].yielded = true;
     }
 
-    /// Xen takes the vCPU off its CPU or queue and picks a CPU anew, even if it might have stayed.
-    fn yield_to(&mut self, _: &mut Context<'_>, _: CpuId, _: TaskId, _: TaskId) -> bool {
-        false // Xen has no such thing
-    }
-
-    fn queue_of(&self, _: TaskId) -> Option<CpuId> {
-        None // only directed yields ask
-    }
-
-    fn queue_length(&self, _: CpuId) -> usize {
-        0
-    }
-
     fn wakes_by_interrupt(&self, _: CpuId, _: CpuId) -> bool {
         false
     }
 
+    /// Xen takes the vCPU off its CPU or queue and picks a CPU anew, even if it might have stayed.
     fn affinity_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         let prefers = self.settings.era >= Era::Xen4_3 && restricts(&ctx.tasks[task.index()], ctx.machine);
         let vcpu = &mut self.vcpus[task.index()];

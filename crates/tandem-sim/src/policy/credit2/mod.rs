@@ -406,18 +406,6 @@ impl Policy for Credit2 {
         self.vcpus[task.index()].yielded = true;
     }
 
-    fn yield_to(&mut self, _: &mut Context<'_>, _: CpuId, _: TaskId, _: TaskId) -> bool {
-        false // Xen has no such thing
-    }
-
-    fn queue_of(&self, _: TaskId) -> Option<CpuId> {
-        None // only directed yields ask
-    }
-
-    fn queue_length(&self, _: CpuId) -> usize {
-        0
-    }
-
     fn wakes_by_interrupt(&self, _: CpuId, _: CpuId) -> bool {
         false
     }
