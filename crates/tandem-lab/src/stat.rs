@@ -180,7 +180,8 @@ pub struct ProgramStat {
 impl RunStat {
     /// Takes the accounting from what a run measured.
     pub fn new(run: &RunMetrics) -> Self {
-        let tasks = TaskMetrics::sum(run.vms.iter().flat_map(|vm| &vm.vcpus));
+        let vcpus = run.vms.iter().flat_map(|vm| &vm.vcpus);
+        let tasks = TaskMetrics::sum(vcpus.chain([&run.host.kernel_threads]));
         let guests = || run.vms.iter().filter_map(|vm| vm.guest.as_ref());
         let stolen_ns = guests().map(|guest| guest.all_cpus().stolen_ns).sum();
         let guests_ns = guests().map(|guest| guest.all_cpus().total_ns()).sum();
@@ -266,7 +267,8 @@ impl GuestStat {
     fn new(guest: &GuestMetrics, length_ns: u64) -> Self {
         let cpus = guest.all_cpus();
         let steal_pct = share_pct(cpus.stolen_ns, cpus.total_ns());
-        let kernel = KernelStat::new(length_ns, cpus.busy_ns, &guest.all_tasks(), steal_pct);
+        let tasks = TaskMetrics::sum([&guest.all_tasks(), &guest.kernel_threads]);
+        let kernel = KernelStat::new(length_ns, cpus.busy_ns, &tasks, steal_pct);
         Self { kernel, programs: guest.programs.iter().map(ProgramStat::new).collect() }
     }
 }

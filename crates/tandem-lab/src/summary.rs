@@ -142,8 +142,7 @@ impl RunSummary {
     /// Sums up a run of a scenario; `name` is the user's name for it.
     pub fn new(name: &str, scenario: &Scenario, seed: u64, run: &RunMetrics) -> Self {
         let of_host = |measure: Measure| measure.value(run, None);
-        let mut groups: Vec<&str> = scenario.workloads.iter().map(|vm| vm.group.as_str()).collect();
-        groups.dedup();
+        let groups = scenario.groups();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             scenario: name.into(),

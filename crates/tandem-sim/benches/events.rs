@@ -140,7 +140,7 @@ fn two_levels(with_costs: bool) -> Scenario {
     const VCPUS: u32 = 8;
     let machine = machine(32);
     let topology = MachineBuilder::symmetric(1, VCPUS, 1).build().expect("a regular machine");
-    let named = |(name, program): (&str, Arc<Program>)| GuestProgram { name: name.into(), program };
+    let named = |(name, program): (&str, Arc<Program>)| GuestProgram::new(name, program);
     let programs = ["hog", "sleeper"].into_iter().zip(programs(with_costs)).map(named).collect();
     let copies = VCPUS * TASKS_PER_PCPU as u32 / 2;
     let guest = Guest {
@@ -172,7 +172,7 @@ fn yield_storm() -> Scenario {
         topology: Arc::new(MachineBuilder::symmetric(1, VCPUS, 1).build().expect("a regular machine")),
         context_switch: Some(ContextSwitch::linux()),
         interrupt: Some(Interrupt::default()),
-        programs: vec![GuestProgram { name: "user".into(), program }],
+        programs: vec![GuestProgram::new("user", program)],
         processes: vec![Process { program: 0, copies: VCPUS, nice: 0, affinity: None }],
         locks: 1,
         family_channels: 0,

@@ -45,6 +45,8 @@ pub struct HostMetrics {
     pub home_moves: Vec<HomeMove>,
     /// Scheduling decisions.
     pub schedules: u64,
+    /// The threads of its own kernel, which are part of no workload, summed up.
+    pub kernel_threads: TaskMetrics,
     /// Counters of the policy by name, as it declares them.
     pub policy: BTreeMap<&'static str, u64>,
     /// The cost of a compiled scheduler's decisions.
@@ -172,6 +174,8 @@ pub struct GuestMetrics {
     /// Its tasks, summed up by program in the order of [`crate::scenario::Guest::programs`]; programs that
     /// never ran are left out.
     pub programs: Vec<ProgramMetrics>,
+    /// The threads of the kernel itself, which are part of no program, summed up.
+    pub kernel_threads: TaskMetrics,
     /// Counters of its policy by name, as it declares them.
     pub policy: BTreeMap<&'static str, u64>,
 }
@@ -188,7 +192,7 @@ impl GuestMetrics {
         })
     }
 
-    /// Sums over its tasks.
+    /// Sums over its tasks, threads of the kernel left out.
     pub fn all_tasks(&self) -> TaskMetrics {
         TaskMetrics::sum(self.programs.iter().map(|program| &program.total))
     }

@@ -18,7 +18,7 @@ use tandem_sim::scenario::{
 /// A VM of 2 vCPUs on 4 pCPUs, whose guest runs one process that starts another program.
 fn scenario() -> Scenario {
     let machine = cores(4);
-    let program = |name: &str, ops| GuestProgram { name: name.into(), program: program(ops) };
+    let program = |name: &str, ops| GuestProgram::new(name, program(ops));
     let mut vm = vm("guest", &machine, 2, vec![]);
     let guest = Guest {
         policy: PolicySettings::Linux(LinuxSettings::default()),

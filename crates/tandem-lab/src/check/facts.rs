@@ -391,7 +391,9 @@ impl Weights {
             match &spec.kind {
                 _ if above == 0.0 => 0.0,
                 WorkloadKind::Vm(_) => above * self.vms[vm] * own(vm, nice) / of_vm[vm],
-                WorkloadKind::Processes(_) | WorkloadKind::Threads(_) => above * own(vm, nice),
+                WorkloadKind::Processes(_) | WorkloadKind::Threads(_) | WorkloadKind::KernelThreads(_) => {
+                    above * own(vm, nice)
+                }
             }
         };
         let vms = scenario.workloads.iter().enumerate();

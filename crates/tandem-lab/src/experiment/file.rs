@@ -151,6 +151,9 @@ pub struct RunTable {
     /// `warmup` assumes, such as { slow = "1s" }.
     #[serde(default)]
     pub warmup: Named<Located<Duration>>,
+    /// Why this run may be shorter, with its warm-up, than ten times the period at which a Linux kernel in it
+    /// balances its largest domain. What tasks do until then depends on where they began.
+    pub short: Option<Located<String>>,
     /// Most replications of this run, where few are enough; those of the experiment if absent.
     pub replications: Option<Located<usize>>,
     /// What to measure.

@@ -10,6 +10,7 @@
 mod composite;
 pub mod file;
 mod folder;
+mod length;
 mod read;
 mod series;
 mod verdict;

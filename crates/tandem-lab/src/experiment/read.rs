@@ -2,6 +2,7 @@
 
 use super::composite::composites_of;
 use super::file::{ExperimentFile, ExperimentMetric, RunTable};
+use super::length;
 use super::series::{check_heat_map, check_order};
 use super::{Case, Composite, Experiment};
 use crate::measure::Measure;
@@ -139,6 +140,7 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
             .collect();
     }
     let mut cases = Vec::new();
+    let mut is_short = false;
     for (keys, parameters) in loads {
         let mut variants = Vec::new();
         for (name, policy) in file.variants.iter().filter(|(name, _)| takes_part(name)) {
@@ -151,13 +153,23 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
             }
             variants.push(((**name).clone(), built));
         }
+        let too_short = variants.iter().find_map(|(_, built)| length::problem(built));
+        is_short |= too_short.is_some();
+        if let Some(problem) = too_short.filter(|_| run.short.is_none()) {
+            return Err(source.error(run.scenario.span(), problem));
+        }
         let built = &variants[0].1;
         run.metrics.iter().try_for_each(|metric| check_metric(metric, built, run, source))?;
         let replications = run.replications.as_deref().copied();
         let (metrics, baseline) = (run.metrics.clone(), (**baseline).clone());
         cases.push(Case { keys, metrics, baseline, variants, replications });
     }
-    Ok(cases)
+    match &run.short {
+        Some(short) if !is_short => {
+            Err(source.error(short.span(), "the run is long enough; leave `short` out"))
+        }
+        _ => Ok(cases),
+    }
 }
 
 /// A load with one more parameter, which is a key too.
@@ -180,12 +192,10 @@ fn check_metric(
     source: &SourceFile,
 ) -> Result<(), FileError> {
     let at = metric.group.as_ref().map_or(run.scenario.span(), Located::span);
-    let in_group = || {
-        scenario.workloads.iter().filter(|vm| metric.group.as_ref().is_none_or(|group| vm.group == **group))
-    };
+    let in_group =
+        || scenario.measured().filter(|vm| metric.group.as_ref().is_none_or(|group| vm.group == **group));
     if in_group().next().is_none() {
-        let mut groups: Vec<_> = scenario.workloads.iter().map(|vm| vm.group.as_str()).collect();
-        groups.dedup();
+        let groups = scenario.groups();
         let message = format!("the metric `{}` has no VMs; groups: {}", metric.name, quoted_list(groups));
         return Err(source.error(at, message));
     }

@@ -96,6 +96,10 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         stop_at_count,
     };
     built.events = events(&file.events, &builder, &built)?;
+    // Last, so that they change no number of what the file says.
+    if let Some(era) = file.costs.kernel_threads(&built.policy) {
+        built.workloads.extend(Workload::kernel_threads(era, machine));
+    }
     // What is left for the engine to find concerns several places of the file.
     built.check().map_err(|error| source.error_in_file(error.to_string()))?;
     Ok(built)
@@ -450,7 +454,7 @@ pub(super) fn count_or(
 
 /// Processes of a guest.
 fn processes_of(guest: Option<&Guest>) -> u64 {
-    guest.iter().flat_map(|guest| &guest.processes).map(|process| u64::from(process.copies)).sum()
+    guest.map_or(0, Guest::started)
 }
 
 /// The nodes that have some of the CPUs.

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use tandem_file::located::Located;
 use tandem_file::units::Duration;
 use tandem_sim::cost::{ContextSwitch, CostModels, Idle};
+use tandem_sim::policy::linux::LinuxEra;
 use tandem_sim::scenario::PolicySettings;
 
 /// Which costs count, in the host and in guests. All do; to switch one off, set it to false. `all = false`
@@ -37,15 +38,31 @@ pub struct CostSwitches {
     /// Ticks of each kernel at times of its own, and a little late, as the seed says; if not, at multiples of
     /// their period, all together.
     pub timer: Option<bool>,
+    /// The threads of Linux kernels that wake up now and then, a few times a second on each CPU.
+    pub housekeeping: Option<bool>,
     /// How long an idle pCPU takes to wake up, such as "5us"; it depends on the firmware and its settings, so
     /// that it is nothing if absent.
     pub idle_exit: Option<Located<Duration>>,
 }
 
 impl CostSwitches {
+    /// The release whose kernel threads run in a kernel with this policy; `None`: none do.
+    pub fn kernel_threads(&self, policy: &PolicySettings) -> Option<LinuxEra> {
+        let era = match policy {
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) => None,
+            PolicySettings::Linux(settings) => Some(settings.era),
+            PolicySettings::SchedExt(_) => Some(LinuxEra::LATEST),
+        };
+        era.filter(|_| self.is_on(self.housekeeping))
+    }
+
+    fn is_on(&self, switch: Option<bool>) -> bool {
+        switch.or(self.all).unwrap_or(true)
+    }
+
     /// The cost models that are switched on, for a kernel with this policy.
     pub fn models(&self, policy: &PolicySettings) -> CostModels {
-        let on = |switch: Option<bool>| switch.or(self.all).unwrap_or(true);
+        let on = |switch| self.is_on(switch);
         let models = CostModels::all();
         let context_switch = match policy {
             PolicySettings::Credit(_) | PolicySettings::Credit2(_) => ContextSwitch::default(),

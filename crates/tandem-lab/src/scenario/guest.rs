@@ -34,7 +34,7 @@ pub(super) fn build<'a>(
     let mut programs = Vec::new();
     for (name, table) in names.iter().zip(&tables) {
         let program = Arc::new(compiler.program(table)?);
-        programs.push(GuestProgram { name: (*name).into(), program });
+        programs.push(GuestProgram::new(*name, program));
     }
     if let Some(at) = starts_itself_at_once(&programs) {
         let message = format!(
@@ -57,7 +57,8 @@ pub(super) fn build<'a>(
     let processes = table.processes.iter().map(process).collect::<Result<_, _>>()?;
     let policy = policy.guest_settings(&topology, source).map_err(|message| source.error_in_file(message))?;
     let costs = scenario.file.costs.models(&policy);
-    Ok(Guest {
+    let kernel_threads = scenario.file.costs.kernel_threads(&policy);
+    let mut guest = Guest {
         policy,
         topology: Arc::new(topology),
         context_switch: match costs.context_switch {
@@ -70,7 +71,11 @@ pub(super) fn build<'a>(
         // Counted once all programs of the VM are compiled.
         locks: 0,
         family_channels: table.family_channels.len(),
-    })
+    };
+    if let Some(era) = kernel_threads {
+        guest.add_kernel_threads(era);
+    }
+    Ok(guest)
 }
 
 /// The topology that the guest sees.

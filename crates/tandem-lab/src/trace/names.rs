@@ -42,7 +42,10 @@ impl Names {
         names.unnamed = names.intern(UNNAMED);
         for vm in &scenario.workloads {
             for vcpu in 0..vm.task_count() {
-                let name = names.intern(&format!("{}/vcpu{vcpu}", vm.name));
+                let name = match vm.is_kernel() {
+                    true => names.intern(&format!("{}/{vcpu}", vm.name)),
+                    false => names.intern(&format!("{}/vcpu{vcpu}", vm.name)),
+                };
                 names.tasks[KernelId::HOST.index()].push(name);
             }
         }

@@ -207,9 +207,10 @@ impl<W: Write> Packets<W> {
         }
         let mut first = pcpus.len();
         for (vm, parent) in scenario.workloads.iter().zip(host + 1..) {
-            self.parent(parent, &format!("VM {}", vm.name), &format!("group {}", vm.group));
+            let (what, each) = if vm.is_kernel() { ("threads", "thread") } else { ("VM", "vCPU") };
+            self.parent(parent, &format!("{what} {}", vm.name), &format!("group {}", vm.group));
             for rank in 0..vm.task_count() {
-                self.child(Track(first + rank), parent, rank, &format!("vCPU {rank}"));
+                self.child(Track(first + rank), parent, rank, &format!("{each} {rank}"));
             }
             first += vm.task_count();
         }

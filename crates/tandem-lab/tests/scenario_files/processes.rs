@@ -68,7 +68,7 @@ fn is_threads(set: &Workload) -> bool {
     match set.kind {
         WorkloadKind::Threads(_) => true,
         WorkloadKind::Processes(_) => false,
-        WorkloadKind::Vm(_) => panic!("{} is a VM", set.name),
+        WorkloadKind::Vm(_) | WorkloadKind::KernelThreads(_) => panic!("{} is no set of processes", set.name),
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
                 WorkloadKind::Vm(_) => TaskKind::Vcpu,
                 WorkloadKind::Processes(_) => TaskKind::Process,
                 WorkloadKind::Threads(_) => TaskKind::Thread,
+                WorkloadKind::KernelThreads(_) => TaskKind::KernelThread,
             };
             if vm.guest().is_some() {
                 task.set_guest(CpuRef { kernel, cpu: at.into() });
@@ -54,6 +55,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
                 hard_affinity: affinity.hard.clone(),
                 soft_affinity: affinity.soft.clone(),
                 past_cpu: take_past_cpu(&mut past_cpus, affinity),
+                is_kernel_thread: vm.is_kernel(),
             });
         }
         let mut families = 0;
@@ -177,6 +179,7 @@ fn guest_tasks(
                 hard_affinity: process.affinity.clone().unwrap_or_else(|| everywhere.clone()),
                 soft_affinity: None,
                 past_cpu: None,
+                is_kernel_thread: guest.programs[process.program].is_kernel_thread,
             };
             tasks.push(task);
             all_facts.push(facts);

@@ -9,10 +9,15 @@ use super::timetable::Timetable;
 use super::vm::VmState;
 use crate::cost::CostModels;
 use crate::kernel::{CpuRef, HOST, System, TaskKind, TaskRef, TaskState, Waker};
+use crate::program::Amount;
 use crate::scenario::{HomeChoice, Scenario, Vm, Workload};
 use crate::trace::Observer;
 use tandem_machine::ids::{TaskId, VmId};
 use tandem_machine::placement;
+
+/// Within what time VMs that are there from the start begin to work, ns, if the warm-up is four times as long:
+/// several of the longest slices, Xen's of 30 ms, so that they come at any phase of each other's. An assumption.
+const BOOT_SPREAD_NS: u64 = 100_000_000;
 
 /// When a VM is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +30,19 @@ pub(super) struct Life {
 impl Life {
     /// That of a VM under a seed. It depends on nothing else, so that the same VMs come and go in all
     /// variants.
+    ///
+    /// No two VMs boot at one instant: with a [timer](crate::cost::Timer), those that are there from the start
+    /// begin to work at times of their own in the warm-up.
     pub fn drawn(scenario: &Scenario, vm: usize, seed: u64) -> Self {
         let spec = &scenario.workloads[vm];
         let mut random = Stream::new(seed, Entity::Life, vm as u64);
-        let start_ns = spec.start().map_or(0, |start| random.draw(start));
+        let boots_alone = spec.vm().is_some() && scenario.costs.timer.is_some();
+        let boot = Amount::Uniform(0, (scenario.warmup_ns / 4).min(BOOT_SPREAD_NS));
+        let start_ns = match spec.start() {
+            Some(start) => random.draw(start),
+            None if boots_alone => random.draw(boot),
+            None => 0,
+        };
         let life = spec.vm().and_then(Vm::life);
         let end_ns = life.map_or(NEVER, |life| start_ns + random.draw(life).max(1));
         Self { start_ns, end_ns }

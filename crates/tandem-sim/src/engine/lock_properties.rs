@@ -105,10 +105,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                     ),
                     context_switch: with_costs.then(ContextSwitch::linux),
                     interrupt: with_costs.then(Interrupt::default),
-                    programs: vec![GuestProgram {
-                        name: "user".into(),
-                        program: Arc::new(Program { ops, profiles: vec![] }),
-                    }],
+                    programs: vec![GuestProgram::new("user", Arc::new(Program { ops, profiles: vec![] }))],
                     processes: vec![Process { program: 0, copies: tasks, nice: 0, affinity: None }],
                     locks: LOCKS,
                     family_channels: 0,

@@ -49,7 +49,13 @@ pub(super) fn results<O: Observer>(
         numa: system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
         ..host_metrics(host)
     };
-    let vms = scenario.workloads.iter().zip(vms).zip(host.usage().delays()).map(|((spec, state), delays)| {
+    let tasks_of =
+        |state: &VmState| host.tasks().all()[state.tasks()].iter().map(|task| task.measured(now_ns));
+    let all = || scenario.workloads.iter().zip(vms).zip(host.usage().delays());
+    let kernel_threads = all().filter(|((spec, _), _)| spec.is_kernel());
+    let kernel_threads: Vec<_> = kernel_threads.flat_map(|((_, state), _)| tasks_of(state)).collect();
+    let metrics = HostMetrics { kernel_threads: TaskMetrics::sum(&kernel_threads), ..metrics };
+    let vms = all().filter(|((spec, _), _)| !spec.is_kernel()).map(|((spec, state), delays)| {
         let (guest, measured) = (spec.guest(), state.measured());
         let lived_ns = state.life.within_ns(measured_since_ns, now_ns);
         VmMetrics {
@@ -59,7 +65,7 @@ pub(super) fn results<O: Observer>(
             counts: spec.counters.iter().cloned().zip(measured.counts.iter().copied()).collect(),
             coherence_ns: measured.coherence_ns,
             response: measured.responses.clone(),
-            vcpus: host.tasks().all()[state.tasks()].iter().map(|task| task.measured(now_ns)).collect(),
+            vcpus: tasks_of(state).collect(),
             vcpu_delay: delays.clone(),
             guest: guest.map(|guest| guest_metrics(guest, &system.kernels[state.kernel], lived_ns, now_ns)),
         }
@@ -105,13 +111,22 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, lived_ns: u64, now_ns: u64) -> 
         totals[task.group as usize].add(&task.measured(now_ns));
     }
     let used = guest.programs.iter().zip(kernel.usage().programs()).zip(kernel.usage().delays()).zip(totals);
-    let programs =
-        used.filter(|(((_, program), _), _)| program.tasks > 0).map(|(((spec, program), delay), total)| {
-            ProgramMetrics { name: spec.name.clone(), tasks: program.tasks, total, delay: delay.clone() }
-        });
+    let (mut programs, mut kernel_threads) = (Vec::new(), TaskMetrics::default());
+    for (((spec, program), delay), total) in used.filter(|(((_, program), _), _)| program.tasks > 0) {
+        match spec.is_kernel_thread {
+            true => kernel_threads.add(&total),
+            false => programs.push(ProgramMetrics {
+                name: spec.name.clone(),
+                tasks: program.tasks,
+                total,
+                delay: delay.clone(),
+            }),
+        }
+    }
     GuestMetrics {
         cpus: cpus.collect(),
-        programs: programs.collect(),
+        programs,
+        kernel_threads,
         policy: kernel.policy().counters().into_iter().collect(),
     }
 }

@@ -24,7 +24,7 @@ impl Phase {
             end_ns: scenario.warmup_ns + scenario.length_ns,
             measuring_since_ns: None,
             stop_at_count: scenario.stop_at_count,
-            vms_to_go: scenario.workloads.len(),
+            vms_to_go: scenario.measured().count(),
             has_ended: false,
         }
     }

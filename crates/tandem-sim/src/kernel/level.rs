@@ -266,7 +266,7 @@ impl Kernel {
     pub fn address_space_ns(&self, loaded: Option<TaskId>, next: TaskId) -> u64 {
         let next = &self[next];
         let shares = |loaded: TaskId| next.kind == TaskKind::Thread && self[loaded].vm == next.vm;
-        if next.kind == TaskKind::Vcpu || loaded.is_some_and(shares) {
+        if matches!(next.kind, TaskKind::Vcpu | TaskKind::KernelThread) || loaded.is_some_and(shares) {
             return 0;
         }
         self.context_switch.map_or(0, |cost| cost.address_space_ns)

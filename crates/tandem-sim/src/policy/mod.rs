@@ -32,6 +32,8 @@ pub struct TaskFacts {
     pub soft_affinity: Option<Arc<CpuMask>>,
     /// Its last CPU before the run, if it has a past.
     pub past_cpu: Option<CpuId>,
+    /// It is a thread of the kernel itself.
+    pub is_kernel_thread: bool,
 }
 
 /// The findings of NUMA balancing about a task.

@@ -4,8 +4,8 @@ mod guest;
 mod program;
 
 use super::{
-    Affinity, Arrivals, PROCESSES_MAX, PolicySettings, Process, Scenario, Source, TIME_MAX_NS, Vm, Workload,
-    WorkloadKind,
+    Affinity, Arrivals, Guest, PROCESSES_MAX, PolicySettings, Process, Scenario, Source, TIME_MAX_NS, Vm,
+    Workload, WorkloadKind,
 };
 use crate::policy::credit::{CreditSettings, Era};
 use crate::policy::credit2::Credit2Settings;
@@ -82,9 +82,8 @@ impl Scenario {
     fn processes(&self) -> u64 {
         let of_one = |workload: &Workload| match &workload.kind {
             WorkloadKind::Processes(tasks) | WorkloadKind::Threads(tasks) => tasks.len() as u64,
-            WorkloadKind::Vm(vm) => {
-                vm.guest().iter().flat_map(|guest| &guest.processes).map(|it| u64::from(it.copies)).sum()
-            }
+            WorkloadKind::KernelThreads(_) => 0,
+            WorkloadKind::Vm(vm) => vm.guest().map_or(0, Guest::started),
         };
         self.workloads.iter().map(of_one).fold(0, u64::saturating_add)
     }

@@ -38,6 +38,24 @@ pub struct GuestProgram {
     pub name: String,
     /// What it does.
     pub program: Arc<Program>,
+    /// Its tasks are threads of the guest's kernel: they have no address space, and are measured apart from
+    /// the others.
+    pub is_kernel_thread: bool,
+}
+
+impl Guest {
+    /// How many processes run from the start, threads of the kernel left out.
+    pub fn started(&self) -> u64 {
+        let of_users = |process: &&Process| !self.programs[process.program].is_kernel_thread;
+        self.processes.iter().filter(of_users).map(|process| u64::from(process.copies)).sum()
+    }
+}
+
+impl GuestProgram {
+    /// A program of users' processes.
+    pub fn new(name: impl Into<String>, program: Arc<Program>) -> Self {
+        Self { name: name.into(), program, is_kernel_thread: false }
+    }
 }
 
 /// Processes that run from the start.

@@ -4,6 +4,7 @@ mod cgroups;
 mod check;
 mod events;
 mod guest;
+mod kernel_threads;
 mod workload;
 
 pub use cgroups::{BandwidthLimit, Cgroup, CgroupName};
@@ -57,6 +58,20 @@ pub struct Scenario {
     pub length_ns: u64,
     /// End earlier, once every VM's first counter has reached this since the warm-up.
     pub stop_at_count: Option<u64>,
+}
+
+impl Scenario {
+    /// Its workloads, threads of the host's kernel left out.
+    pub fn measured(&self) -> impl Iterator<Item = &Workload> {
+        self.workloads.iter().filter(|workload| !workload.is_kernel())
+    }
+
+    /// The names of their groups.
+    pub fn groups(&self) -> Vec<&str> {
+        let mut groups: Vec<_> = self.measured().map(|workload| workload.group.as_str()).collect();
+        groups.dedup();
+        groups
+    }
 }
 
 /// The policy of a kernel.

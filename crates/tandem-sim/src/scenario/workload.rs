@@ -50,6 +50,9 @@ pub enum WorkloadKind {
     Processes(Vec<HostTask>),
     /// Threads of one process: the same with one address space for all of them.
     Threads(Vec<HostTask>),
+    /// Threads of the host's own kernel. They have no address space, nothing is measured of them by workload,
+    /// and no count of theirs ends a run.
+    KernelThreads(Vec<HostTask>),
 }
 
 /// What a virtual machine has beyond other workloads.
@@ -203,11 +206,16 @@ impl Workload {
         }
     }
 
+    /// Whether it is of the host's own kernel.
+    pub fn is_kernel(&self) -> bool {
+        matches!(self.kind, WorkloadKind::KernelThreads(_))
+    }
+
     /// What it has as a VM; `None`: processes or threads.
     pub fn vm(&self) -> Option<&Vm> {
         match &self.kind {
             WorkloadKind::Vm(vm) => Some(vm),
-            WorkloadKind::Processes(_) | WorkloadKind::Threads(_) => None,
+            WorkloadKind::Processes(_) | WorkloadKind::Threads(_) | WorkloadKind::KernelThreads(_) => None,
         }
     }
 
@@ -215,7 +223,7 @@ impl Workload {
     pub fn vm_mut(&mut self) -> Option<&mut Vm> {
         match &mut self.kind {
             WorkloadKind::Vm(vm) => Some(vm),
-            WorkloadKind::Processes(_) | WorkloadKind::Threads(_) => None,
+            WorkloadKind::Processes(_) | WorkloadKind::Threads(_) | WorkloadKind::KernelThreads(_) => None,
         }
     }
 
@@ -247,7 +255,8 @@ impl Workload {
         match &self.kind {
             WorkloadKind::Vm(Vm { vcpus: Vcpus::Programs { vcpus: tasks, .. }, .. })
             | WorkloadKind::Processes(tasks)
-            | WorkloadKind::Threads(tasks) => tasks,
+            | WorkloadKind::Threads(tasks)
+            | WorkloadKind::KernelThreads(tasks) => tasks,
             WorkloadKind::Vm(Vm { vcpus: Vcpus::Guest { .. }, .. }) => &[],
         }
     }
@@ -257,7 +266,8 @@ impl Workload {
         match &mut self.kind {
             WorkloadKind::Vm(Vm { vcpus: Vcpus::Programs { vcpus: tasks, .. }, .. })
             | WorkloadKind::Processes(tasks)
-            | WorkloadKind::Threads(tasks) => tasks,
+            | WorkloadKind::Threads(tasks)
+            | WorkloadKind::KernelThreads(tasks) => tasks,
             WorkloadKind::Vm(Vm { vcpus: Vcpus::Guest { .. }, .. }) => &mut [],
         }
     }
@@ -281,7 +291,8 @@ impl Workload {
             WorkloadKind::Vm(Vm { vcpus: Vcpus::Guest { vcpus, .. }, .. }) => &mut vcpus[task],
             WorkloadKind::Vm(Vm { vcpus: Vcpus::Programs { vcpus: tasks, .. }, .. })
             | WorkloadKind::Processes(tasks)
-            | WorkloadKind::Threads(tasks) => &mut tasks[task].affinity,
+            | WorkloadKind::Threads(tasks)
+            | WorkloadKind::KernelThreads(tasks) => &mut tasks[task].affinity,
         }
     }
 

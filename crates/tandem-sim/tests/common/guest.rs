@@ -29,10 +29,7 @@ pub fn guest(topology: Machine, policy: LinuxSettings, programs: Vec<(&str, Vec<
         interrupt: None,
         programs: programs
             .into_iter()
-            .map(|(name, ops)| GuestProgram {
-                name: name.into(),
-                program: Arc::new(Program { ops, profiles: vec![] }),
-            })
+            .map(|(name, ops)| GuestProgram::new(name, Arc::new(Program { ops, profiles: vec![] })))
             .collect(),
         processes: vec![Process { program: 0, copies, nice: 0, affinity: None }],
         locks: 1,

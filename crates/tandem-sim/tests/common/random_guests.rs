@@ -190,7 +190,7 @@ impl GuestPlan {
 }
 
 fn named(name: &str, ops: Vec<Op>, profiles: Vec<Arc<tandem_sim::program::MemoryProfile>>) -> GuestProgram {
-    GuestProgram { name: name.into(), program: Arc::new(Program { ops, profiles }) }
+    GuestProgram::new(name, Arc::new(Program { ops, profiles }))
 }
 
 /// Adds the extra operations to each round of the endless loop, where there is one.

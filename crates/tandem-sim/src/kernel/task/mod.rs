@@ -29,6 +29,8 @@ pub(crate) enum TaskKind {
     Process,
     /// A thread that shares the address space of its workload.
     Thread,
+    /// A thread of the kernel, which runs in whatever address space is there.
+    KernelThread,
 }
 
 /// A task. See the [module](self).

@@ -41,6 +41,7 @@ impl Situation {
                 nice: 0,
                 soft_affinity: mask(soft),
                 past_cpu: None,
+                is_kernel_thread: false,
             })
             .collect();
         let vms = vec![VmFacts { weight: 256, cap_pct: 0, is_cgroup: true, cgroup: None }; facts.len()];

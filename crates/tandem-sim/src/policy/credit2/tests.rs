@@ -52,6 +52,7 @@ impl Situation {
             hard_affinity: mask(hard).unwrap_or_else(|| Arc::new(machine.all_cpus().clone())),
             soft_affinity: mask(soft),
             past_cpu: None,
+            is_kernel_thread: false,
         });
         let facts: Vec<TaskFacts> = facts.collect();
         let vms =

@@ -51,7 +51,7 @@ mod soft_affinity;
 #[cfg(test)]
 mod tests;
 
-pub use domains::describe as describe_domains;
+pub use domains::{describe as describe_domains, slowest_balancing_ns};
 pub use queues::weight_of_nice;
 pub use settings::{Domains, LinuxEra, LinuxSettings, SoftAffinity, SpinLockKind};
 

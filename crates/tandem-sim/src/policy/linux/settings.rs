@@ -15,6 +15,11 @@ pub enum LinuxEra {
     V6_12,
 }
 
+impl LinuxEra {
+    /// The newest of them.
+    pub const LATEST: Self = Self::V6_12;
+}
+
 /// Source of the scheduling domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domains {

@@ -110,6 +110,7 @@ impl Situation {
             nice: 0,
             soft_affinity: None,
             past_cpu: None,
+            is_kernel_thread: false,
         });
         self.ask(|linux, ctx| {
             let chosen = linux.select_cpu(ctx, task, Reason::Start);

@@ -48,6 +48,7 @@ impl Hand {
                 nice: 0,
                 soft_affinity: None,
                 past_cpu: None,
+                is_kernel_thread: false,
             })
             .collect();
         // Ticks that are finer than any slice, so that slices end when they are over.

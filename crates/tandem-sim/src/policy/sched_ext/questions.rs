@@ -101,7 +101,8 @@ impl Policy for SchedExt {
             && scheduler.is_known(task)
         {
             let (queues, state) = scheduler.queues();
-            queues.tasks().set(state, task, field!(Task, flags), PF_EXITING);
+            let flags = queues.tasks().get(state, task, field!(Task, flags));
+            queues.tasks().set(state, task, field!(Task, flags), flags | PF_EXITING);
         }
     }
 

@@ -17,8 +17,8 @@ pub use describe::describe;
 pub(super) use flags::Flags;
 pub(super) use level::{CPU_CAPACITY, Tunables};
 
-use super::Domains;
-use super::features::DomainFeatures;
+use super::features::{DomainFeatures, Features};
+use super::{Domains, LinuxSettings};
 use level::Level;
 use std::ops::Range;
 use tandem_machine::Machine;
@@ -84,6 +84,14 @@ impl Domain {
             self.interval_ms *= 2;
         }
     }
+}
+
+/// The time between two balances of the domain that a kernel balances least often, while nothing is wrong there
+/// and its CPUs idle, ns; 0 if it has no domains.
+pub fn slowest_balancing_ns(settings: &LinuxSettings, machine: &Machine) -> u64 {
+    let tree = DomainTree::new(&Features::of(settings.era).domains, settings.domains, machine);
+    let slowest_ms = tree.domains.iter().map(|domain| domain.tunables.min_interval_ms).max();
+    u64::from(slowest_ms.unwrap_or(0)) * 1_000_000
 }
 
 /// The domains of a kernel.

@@ -15,6 +15,9 @@ use tandem_machine::ids::{CpuId, TaskId};
 /// The task exits (`PF_EXITING`).
 pub const PF_EXITING: u64 = 4;
 
+/// A thread of the kernel (`PF_KTHREAD`).
+const PF_KTHREAD: u64 = 0x20_0000;
+
 /// Where a runnable task waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Custody {
@@ -138,8 +141,9 @@ impl Tasks {
             (field!(Task, group_leader), address),
             (field!(Task, real_parent), address),
             (field!(Task, parent), address),
-            // It has an address space: kernel threads have none.
-            (field!(Task, mm), sets.possible()),
+            // Any address stands for an address space.
+            (field!(Task, mm), if facts.is_kernel_thread { 0 } else { sets.possible() }),
+            (field!(Task, flags), if facts.is_kernel_thread { PF_KTHREAD } else { 0 }),
             (field!(Task, start_time), clock_ns),
             (field!(Task, start_boottime), clock_ns),
             (field!(Task, cgroups), belonging.css_set),
