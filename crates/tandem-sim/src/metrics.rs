@@ -124,7 +124,8 @@ pub struct PauseLoopMetrics {
     pub candidates: u64,
     /// Yields to a candidate.
     pub yields: u64,
-    /// Candidates that were not yielded to because they already ran.
+    /// Candidates that were to be yielded to and already ran. One that the host passes over before it asks
+    /// for its task does not count.
     pub failed_running: u64,
     /// Those of these whose locks had been taken before.
     pub failed_under_locks: u64,

@@ -6,8 +6,9 @@ mod common;
 use common::guest::{guest, guest_vm, linux};
 use common::{MS, US, compute, cores, forever, hog, textbook, vm};
 use std::sync::Arc;
+use tandem_machine::ids::CpuId;
 use tandem_machine::{Machine, MachineBuilder, preset};
-use tandem_sim::cost::{ContextSwitch, CostModels, Interrupt};
+use tandem_sim::cost::{ContextSwitch, CostModels, Interrupt, SpinLock};
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, SoftAffinity};
@@ -68,6 +69,8 @@ fn with(directed_yield: DirectedYield) -> Option<PauseLoop> {
     Some(PauseLoop { directed_yield: Some(directed_yield), ..PauseLoop::V3_6 })
 }
 
+const UNDER_LOCKS: DirectedYield =
+    DirectedYield { running_check: RunningCheck::UnderLocks, ..DirectedYield::V3_6 };
 const PRECHECK: DirectedYield =
     DirectedYield { running_check: RunningCheck::BeforeLocks, ..DirectedYield::V3_6 };
 
@@ -183,8 +186,52 @@ fn what_else_needs_a_queue_waits_for_its_lock() {
 }
 
 #[test]
+fn kvm_vcpu_yield_to_refuses_a_vcpu_in_guest_mode_in_3_6() {
+    // One of two vCPUs works under the lock, and the other waits for it; both have a pCPU.
+    let found = |directed_yield| {
+        let host = cores(2);
+        let vms = vec![locking_vm("pair", &host, 2, locked(US, 200 * US))];
+        let mut scenario = on_linux(host, vms, with(directed_yield), 100 * MS);
+        scenario.costs = CostModels { spin_lock: scenario.costs.spin_lock, ..CostModels::off() };
+        run(&scenario, 1).unwrap().host.pause_loop
+    };
+    let (refuses, asks) = (found(DirectedYield::V3_6), found(UNDER_LOCKS));
+    assert!(refuses.candidates > 1_000 && asks.candidates > 1_000, "{refuses:?} and {asks:?}");
+    assert_eq!(refuses.failed_under_locks, 0, "the holder executes its guest's code");
+    assert_eq!(asks.failed_under_locks, asks.candidates, "without the check, the locks are taken for it");
+}
+
+#[test]
+fn get_pid_task_fetches_the_line_of_the_candidates_task() {
+    // One vCPU works under the lock; the others search in turn, and fetch the lines of the others' tasks from
+    // each other. All that the host does besides is to decide a few times.
+    let overhead_ns_per_exit = |vcpus: u32, packages: u32| {
+        let host = Arc::new(MachineBuilder::symmetric(packages, vcpus / packages, 1).build().unwrap());
+        let line_ns = host.line_transfer_ns(CpuId(0), CpuId(1));
+        let vms = vec![locking_vm("spinners", &host, vcpus, locked(US, 200 * US))];
+        let mut scenario = on_linux(host, vms, with(PRECHECK), 100 * MS);
+        let CostModels { spin_lock, context_switch, .. } = scenario.costs;
+        scenario.costs = CostModels { spin_lock, context_switch, ..CostModels::off() };
+        let host = run(&scenario, 1).unwrap().host;
+        let decided_ns = host.schedules * ContextSwitch::linux().decision_ns;
+        (line_ns, host.overhead_ns.saturating_sub(decided_ns) / host.pause_loop.exits)
+    };
+    let here_ns = ContextSwitch::linux().peer_scan_ns + SpinLock::default().uncontended_ns;
+    for packages in [1, 3] {
+        let (line_ns, per_exit_ns) = overhead_ns_per_exit(3, packages);
+        let expected_ns = 2 * (here_ns + line_ns);
+        assert!(per_exit_ns.abs_diff(expected_ns) <= 5, "{packages}: {per_exit_ns}, not {expected_ns} ns");
+    }
+    let (_, per_exit_ns) = overhead_ns_per_exit(2, 1);
+    assert!(
+        per_exit_ns.abs_diff(here_ns) <= 5,
+        "the only one that searches keeps the line: {per_exit_ns} ns"
+    );
+}
+
+#[test]
 fn a_search_ends_soon_where_no_queue_has_anybody_waiting() {
-    let found = storm(with(DirectedYield { undercommit_check: true, ..DirectedYield::V3_6 })).host.pause_loop;
+    let found = storm(with(DirectedYield { undercommit_check: true, ..UNDER_LOCKS })).host.pause_loop;
     let per_exit = found.candidates as f64 / found.exits as f64;
     assert!((2.9..=3.1).contains(&per_exit), "{} tries: {per_exit}", DirectedYield::TRIES);
     assert_eq!(found.failed_under_locks, 0);

@@ -5,7 +5,7 @@ use std::path::Path;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_sim::policy::linux::SpinLockKind;
-use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
+use tandem_sim::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use tandem_sim::scenario::{PolicySettings, Scenario};
 
 /// A scenario with these lines under `[policy]`.
@@ -32,8 +32,8 @@ fn a_pause_loop_is_as_in_the_hosts_scheduler_unless_the_table_says_more() {
         ("host = \"xen-credit\"\npause_loop = {}", PauseLoop::XEN),
         ("host = \"linux\"\npause_loop = {}", PauseLoop::V6_12),
         ("host = { linux = { version = \"6.12\" } }\npause_loop = {}", PauseLoop::V6_12),
-        ("host = { linux = { version = \"5.2\" } }\npause_loop = {}", PauseLoop::V6_12),
-        ("host = { linux = { version = \"4.2\" } }\npause_loop = {}", PauseLoop::V3_6),
+        ("host = { linux = { version = \"5.2\" } }\npause_loop = {}", PauseLoop::V5_2),
+        ("host = { linux = { version = \"4.2\" } }\npause_loop = {}", PauseLoop::V4_2),
         ("host = { linux = { version = \"3.6\" } }\npause_loop = {}", PauseLoop::V3_6),
         (
             "host = \"linux\"\npause_loop = { directed_yield = \"off\" }",
@@ -51,10 +51,11 @@ fn every_setting_of_a_pause_loop_reaches_the_engine() {
     let settings = pause_loop(
         "host = { linux = { version = \"3.6\" } }\n[policy.pause_loop]\ngap_cycles = 41\nwindow_cycles = 42\n\
          window_growth = 3\nwindow_max_cycles = 43\ndirected_yield = { running_check = \"before-locks\", \
-         alternate_spinners = true, undercommit_check = true, skip = [\"yielding-cpus\", \"host-mode-cpus\"] }",
+         kernel_mode = \"required\", alternate_spinners = true, undercommit_check = true, skip = [\"yielding-cpus\", \"host-mode-cpus\"] }",
     );
     let directed_yield = DirectedYield {
         running_check: RunningCheck::BeforeLocks,
+        kernel_mode: KernelMode::Required,
         alternates_spinners: true,
         undercommit_check: true,
         skips_yielding_cpus: true,
@@ -70,8 +71,8 @@ fn every_setting_of_a_pause_loop_reaches_the_engine() {
     assert_eq!(settings, Some(expected));
 
     let other = pause_loop(
-        "host = \"linux\"\npause_loop = { directed_yield = { running_check = \"under-locks\", \
-         alternate_spinners = false, undercommit_check = false, skip = [\"host-mode-cpus\"] } }",
+        "host = \"linux\"\npause_loop = { directed_yield = { running_check = \"guest-mode\", \
+         kernel_mode = \"any\", alternate_spinners = false, undercommit_check = false, skip = [\"host-mode-cpus\"] } }",
     );
     let expected = DirectedYield { skips_host_mode_cpus: true, ..DirectedYield::V3_6 };
     assert_eq!(other.unwrap().directed_yield, Some(expected));
@@ -86,7 +87,7 @@ fn varied(lines: &str, variant: &str) -> Result<Scenario, String> {
 
 #[test]
 fn a_variant_changes_only_what_it_names_of_a_pause_loop() {
-    let base = "host = { linux = { version = \"4.2\" } }\npause_loop = { gap_cycles = 50, directed_yield = { \
+    let base = "host = { linux = { version = \"3.6\" } }\npause_loop = { gap_cycles = 50, directed_yield = { \
                 undercommit_check = true, skip = [\"yielding-cpus\"] } }";
     let scenario = pause_loop(base).unwrap();
     let found = scenario.directed_yield.unwrap();
@@ -207,7 +208,7 @@ fn mistakes_about_pause_loops_name_the_line_and_what_is_allowed() {
         ),
         (
             "[policy.pause_loop.directed_yield]\nrunning_check = \"never\"",
-            ":13: unknown variant `never`, expected `under-locks` or `before-locks`",
+            ":13: unknown variant `never`, expected one of `under-locks`, `guest-mode`",
         ),
         (
             "pause_loop = { directed_yield = { skip = [\"idle-cpus\"] } }",

@@ -7,7 +7,7 @@ use super::vm::VmState;
 use crate::cost::{ContextSwitch, CostModels, Interrupt};
 use crate::kernel::{System, Task, TaskState};
 use crate::policy::linux::{LinuxEra, LinuxSettings, SpinLockKind};
-use crate::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
+use crate::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use crate::program::{Amount, Op, Program};
 use crate::scenario::{
     Affinity, Guest, GuestProgram, PolicySettings, Process, Scenario, Workload, WorkloadKind,
@@ -75,13 +75,23 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             ..LinuxSettings::default()
         })
     };
-    let checks = select(vec![RunningCheck::UnderLocks, RunningCheck::BeforeLocks]);
-    let handler = (checks, any::<[bool; 4]>()).prop_map(|(running_check, switches)| DirectedYield {
-        running_check,
-        alternates_spinners: switches[0],
-        undercommit_check: switches[1],
-        skips_yielding_cpus: switches[2],
-        skips_host_mode_cpus: switches[3],
+    let checks = select(vec![
+        RunningCheck::UnderLocks,
+        RunningCheck::GuestMode,
+        RunningCheck::BeforeLocks,
+        RunningCheck::Preempted,
+        RunningCheck::Ready,
+    ]);
+    let modes = select(vec![KernelMode::Any, KernelMode::Required, KernelMode::RequiredOrInterrupt]);
+    let handler = (checks, modes, any::<[bool; 4]>()).prop_map(|(running_check, kernel_mode, switches)| {
+        DirectedYield {
+            running_check,
+            kernel_mode,
+            alternates_spinners: switches[0],
+            undercommit_check: switches[1],
+            skips_yielding_cpus: switches[2],
+            skips_host_mode_cpus: switches[3],
+        }
     });
     let handler = prop::option::weighted(0.8, handler);
     let pause_loop = prop::option::weighted(

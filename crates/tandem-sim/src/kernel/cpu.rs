@@ -110,6 +110,11 @@ pub(crate) struct Spinning {
     pub in_search: bool,
     /// The last search passed it over although it waits, and the next will not.
     pub is_eligible: bool,
+    /// It could have gone on when it lost its pCPU, and has not had one since.
+    pub is_preempted: bool,
+    /// The pCPU that has counted its references to the vCPU's task last, since that ran; else that of the
+    /// task itself.
+    pub referenced_by: Option<CpuId>,
 }
 
 /// A CPU as its kernel sees it.

@@ -114,6 +114,13 @@ impl Hardware {
         self.costs.spin_lock.map_or(0, |_| self.machine.line_transfer_ns(from, to))
     }
 
+    /// Two operations on a counter that all CPUs share, when its cache line is here, ns: as much as to lock and
+    /// unlock.
+    #[inline]
+    pub(super) fn uncontended_lock_ns(&self) -> u64 {
+        self.costs.spin_lock.map_or(0, |cost| cost.uncontended_ns)
+    }
+
     /// A task with that footprint gets to the pCPU: finds what it has, and lacks, in the caches.
     #[inline]
     pub(super) fn enter_caches(&self, pcpu: CpuId, footprint: &mut Footprint) {

@@ -4,21 +4,27 @@
 //! of the VM that may hold the lock. What that costs is the point: the search takes locks that all CPUs need.
 //!
 //! Approach, as in `kvm_vcpu_on_spin()` and `yield_to()`: the search goes from candidate to candidate. A
-//! candidate that is not passed over costs the locks of two run queues, the lower CPU's first; only with both
-//! in hand is it tested for good whether it runs, and if not, the policy is asked to run it. Between two
-//! candidates the CPU takes its ticks. Where a search waits for a lock, its processor stands still
-//! ([`super::run_queue_locks`]). Xen has no such search: the vCPU gives way to any other.
+//! candidate that is not passed over costs a reference to its task (`get_pid_task()` and
+//! `put_task_struct()`), whose counter travels to the CPU that searches, and the locks of two run queues, the
+//! lower CPU's first; only with both in hand is it tested for good whether it runs, and if not, the policy is
+//! asked to run it. Between two candidates the CPU takes its ticks. Where a search waits for a lock, its
+//! processor stands still ([`super::run_queue_locks`]). Xen has no such search: the vCPU gives way to any
+//! other.
 //!
 //! Limits: a scan finds all candidates that it passes over in the state of one instant, although it takes
-//! time.
+//! time. Searches that count references to the same task fetch the counter's cache line, but do not wait for
+//! each other.
 
 use super::cpu::{Processor, Spinning};
-use super::{CpuRef, Due, Kernel, Kernels, Leaving, ProcessorDue, Processors, System, TaskState};
+use super::{
+    CpuRef, Due, Kernel, Kernels, Leaving, ProcessorDue, Processors, System, TaskState, TimerTarget,
+};
 use crate::engine::event_queue::NEVER;
 use crate::metrics::PauseLoopMetrics;
 use crate::policy::Policy;
-use crate::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
+use crate::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use crate::trace::Observer;
+use std::cmp::Reverse;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// A search for a vCPU to yield to, while it goes on.
@@ -74,7 +80,9 @@ impl<O: Observer> System<O> {
         };
         self.events += 1;
         self.pause_loops.metrics.exits += 1;
-        grow_window(&mut self.kernels[spinner].spinning, settings);
+        let spinning = &mut self.kernels[spinner].spinning;
+        spinning.referenced_by = None;
+        grow_window(spinning, settings);
         match settings.directed_yield {
             Some(directed) => {
                 self.processors.charge_exit(&mut self.kernels, pcpu);
@@ -139,6 +147,11 @@ impl<O: Observer> System<O> {
         kicks.unlock_queue(kernels, processors, pcpu, pcpu, released_ns);
         if target.queue != pcpu {
             kicks.unlock_queue(kernels, processors, pcpu, target.queue, released_ns);
+        }
+        if !has_moved {
+            let candidate = CpuRef { kernel: search.spinner.kernel, cpu: target.candidate };
+            let put_ns = reference_ns(kernels, processors, pcpu, candidate, target.queue);
+            processors.charge(kernels, host, put_ns);
         }
         if has_moved {
             // As `yield_to()`, it tries again with the locks of the queue where the target is now.
@@ -237,7 +250,16 @@ impl PauseLoops {
                 continue;
             }
             scanned_ns += scan_ns;
-            if let Some(target) = self.target(kernels, processors, pcpu, &mut search, candidate, now_ns) {
+            let Some(target) = self.candidate(kernels, &search, candidate) else { continue };
+            scanned_ns += processors.hardware.uncontended_lock_ns()
+                + reference_ns(
+                    kernels,
+                    processors,
+                    pcpu,
+                    CpuRef { kernel: search.spinner.kernel, cpu: candidate },
+                    target.queue,
+                );
+            if self.is_worth_locks(kernels, processors, pcpu, &mut search, target, now_ns) {
                 processors.charge(kernels, host, scanned_ns);
                 let is_here = target.queue == pcpu;
                 search.step = if is_here { Step::Test(target) } else { Step::Second(target) };
@@ -254,49 +276,65 @@ impl PauseLoops {
         let spinning = &mut kernels[search.spinner].spinning;
         spinning.in_search = false;
         spinning.is_eligible = false;
+        spinning.referenced_by = None;
         back_to_guest(kernels, processors, pcpu);
         false
     }
 
-    /// The candidate as a target, unless it is passed over.
-    fn target(
-        &mut self,
-        kernels: &mut Kernels,
-        processors: &Processors,
-        pcpu: CpuId,
-        search: &mut Search,
-        candidate: CpuId,
-        now_ns: u64,
-    ) -> Option<Target> {
+    /// The candidate as a target, unless it is passed over before KVM asks for its task
+    /// (`kvm_vcpu_on_spin()`).
+    fn candidate(&mut self, kernels: &mut Kernels, search: &Search, candidate: CpuId) -> Option<Target> {
         let settings = search.settings;
-        let task = kernels.vcpu_task(CpuRef { kernel: search.spinner.kernel, cpu: candidate });
+        let vcpu = CpuRef { kernel: search.spinner.kernel, cpu: candidate };
+        let task = kernels.vcpu_task(vcpu);
         let state = kernels.host()[task].state();
         if !matches!(state, TaskState::Running | TaskState::Runnable) {
             return None;
         }
         self.metrics.candidates += 1;
-        let spinning = &mut kernels[search.spinner.kernel][candidate].spinning;
-        if settings.alternates_spinners && spinning.in_search {
-            spinning.is_eligible = !spinning.is_eligible;
-            if spinning.is_eligible {
-                return None;
-            }
-        }
-        if settings.running_check == RunningCheck::BeforeLocks && state == TaskState::Running {
-            self.metrics.failed_running += 1;
+        let guest = &kernels[vcpu.kernel];
+        let seen = Seen {
+            is_running: state == TaskState::Running,
+            is_in_kernel: settings.kernel_mode == KernelMode::Any || is_in_kernel(guest, candidate),
+            has_interrupt: settings.kernel_mode == KernelMode::RequiredOrInterrupt
+                && has_interrupt(guest, candidate),
+        };
+        if !is_candidate(settings, seen, &mut kernels[vcpu].spinning) {
             return None;
+        }
+        let queue = kernels.host().policy().queue_of(task)?;
+        Some(Target { candidate, task, queue })
+    }
+
+    /// Whether the locks of both queues are taken for the target (`kvm_vcpu_yield_to()` and `yield_to()`).
+    fn is_worth_locks(
+        &mut self,
+        kernels: &Kernels,
+        processors: &Processors,
+        pcpu: CpuId,
+        search: &mut Search,
+        Target { task, queue, .. }: Target,
+        now_ns: u64,
+    ) -> bool {
+        let settings = search.settings;
+        let is_running = kernels.host()[task].state() == TaskState::Running;
+        let is_in_host_mode = || is_in_host_mode(kernels, &processors[queue], queue, now_ns);
+        if settings.running_check == RunningCheck::GuestMode && is_running && !is_in_host_mode() {
+            return false;
+        }
+        if settings.running_check == RunningCheck::BeforeLocks && is_running {
+            self.metrics.failed_running += 1;
+            return false;
         }
         let policy = kernels.host().policy();
-        let queue = policy.queue_of(task)?;
         if settings.undercommit_check && policy.queue_length(pcpu) == 1 && policy.queue_length(queue) == 1 {
             search.tries_left -= 1;
-            return None;
+            return false;
         }
-        let passed_over = queue != pcpu
+        let is_passed_over = queue != pcpu
             && (settings.skips_yielding_cpus && processors[queue].searches
-                || settings.skips_host_mode_cpus
-                    && is_in_host_mode(kernels, &processors[queue], queue, now_ns));
-        (!passed_over).then_some(Target { candidate, task, queue })
+                || settings.skips_host_mode_cpus && is_in_host_mode());
+        !is_passed_over
     }
 
     /// Asks for the lock of the higher CPU. What is then read of the target comes from the other CPU's cache.
@@ -331,6 +369,64 @@ fn interrupt_in_search(kernels: &Kernels, pcpu: CpuId, now_ns: u64) -> Option<Pr
     Some(ProcessorDue::Kernel(CpuRef::host(pcpu), interrupt))
 }
 
+/// What the search sees of a vCPU that does not sleep.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    is_running: bool,
+    /// For one that was preempted: it was in its guest's kernel.
+    is_in_kernel: bool,
+    /// An interrupt from another vCPU waits for it.
+    has_interrupt: bool,
+}
+
+/// Whether `kvm_vcpu_on_spin()` yields to the vCPU. Only one that passes all other tests is tested for its
+/// turn, which that test changes (`kvm_vcpu_eligible_for_directed_yield()`).
+fn is_candidate(settings: DirectedYield, seen: Seen, spinning: &mut Spinning) -> bool {
+    let may_be = match settings.running_check {
+        RunningCheck::Preempted => spinning.is_preempted,
+        RunningCheck::Ready => !seen.is_running,
+        RunningCheck::UnderLocks | RunningCheck::GuestMode | RunningCheck::BeforeLocks => true,
+    };
+    let is_in_right_mode = match settings.kernel_mode {
+        KernelMode::Any => true,
+        KernelMode::Required => seen.is_in_kernel,
+        KernelMode::RequiredOrInterrupt => !spinning.is_preempted || seen.has_interrupt || seen.is_in_kernel,
+    };
+    if !may_be || !is_in_right_mode {
+        return false;
+    }
+    if settings.alternates_spinners && spinning.in_search {
+        spinning.is_eligible = !spinning.is_eligible;
+        return !spinning.is_eligible;
+    }
+    true
+}
+
+/// The time in which the counter of references to a vCPU's task gets to the pCPU, ns: from the pCPU that has
+/// changed it last or, if none has since the task ran, from the one in whose queue the task is.
+fn reference_ns(
+    kernels: &mut Kernels,
+    processors: &Processors,
+    pcpu: CpuId,
+    vcpu: CpuRef,
+    queue: CpuId,
+) -> u64 {
+    let from = kernels[vcpu].spinning.referenced_by.replace(pcpu).unwrap_or(queue);
+    if from == pcpu { 0 } else { processors.hardware.line_transfer_ns(from, pcpu) }
+}
+
+/// Whether a CPU of the guest, which has no pCPU, was in its kernel when it lost that: it idles, holds or
+/// wants a spin lock, or waits for answers. The kernel's own code is not interrupted.
+fn is_in_kernel(guest: &Kernel, cpu: CpuId) -> bool {
+    guest[cpu].current.is_none_or(|task| guest[task].spin.forbids_preemption())
+}
+
+/// Whether an interrupt from another CPU of the guest waits for the CPU, which has no pCPU.
+fn has_interrupt(guest: &Kernel, cpu: CpuId) -> bool {
+    let is_sent = |&Reverse((_, what)): &Reverse<(u64, TimerTarget)>| matches!(what, TimerTarget::Flush(_));
+    guest[cpu].resched_ns != NEVER || guest[cpu].timers.iter().any(is_sent)
+}
+
 /// Whether the processor executes code of the host.
 fn is_in_host_mode(kernels: &Kernels, processor: &Processor, pcpu: CpuId, now_ns: u64) -> bool {
     let by_guest_ns = processor.ahead_by_guest.map_or(0, |(_, ns)| ns);
@@ -344,5 +440,51 @@ fn is_in_host_mode(kernels: &Kernels, processor: &Processor, pcpu: CpuId, now_ns
 fn back_to_guest(kernels: &Kernels, processors: &mut Processors, pcpu: CpuId) {
     if processors[pcpu].burst_end_ns == NEVER {
         processors.rerate(kernels, pcpu);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOLS: [bool; 2] = [false, true];
+
+    fn all(mut check: impl FnMut(Seen, Spinning)) {
+        for is_running in BOOLS {
+            for is_in_kernel in BOOLS {
+                for has_interrupt in BOOLS {
+                    for is_preempted in if is_running { vec![false] } else { BOOLS.to_vec() } {
+                        let seen = Seen { is_running, is_in_kernel, has_interrupt };
+                        check(seen, Spinning { is_preempted, ..Default::default() });
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn kvm_vcpu_on_spin_considers_by_release_who_runs_and_who_was_preempted() {
+        all(|seen, spinning| {
+            let is = |settings| is_candidate(settings, seen, &mut spinning.clone());
+            assert!(is(DirectedYield::V3_6), "all that do not sleep: {seen:?}");
+            assert_eq!(is(DirectedYield::V4_2), spinning.is_preempted, "{seen:?}");
+            assert_eq!(is(DirectedYield::V5_2), spinning.is_preempted && seen.is_in_kernel, "{seen:?}");
+            let in_kernel = seen.is_in_kernel || seen.has_interrupt || !spinning.is_preempted;
+            assert_eq!(is(DirectedYield::V6_12), !seen.is_running && in_kernel, "{seen:?}");
+        });
+    }
+
+    #[test]
+    fn kvm_vcpu_eligible_for_directed_yield_is_the_last_test_and_alternates() {
+        for settings in [DirectedYield::V4_2, DirectedYield::V5_2, DirectedYield::V6_12] {
+            all(|seen, spinning| {
+                let would_be = is_candidate(settings, seen, &mut spinning.clone());
+                let mut spinner = Spinning { in_search: true, ..spinning };
+                let turns = [(); 4].map(|()| is_candidate(settings, seen, &mut spinner));
+                let expected = if would_be { [false, true, false, true] } else { [false; 4] };
+                assert_eq!(turns, expected, "{seen:?}");
+                assert!(!spinner.is_eligible, "what fails another test does not change whose turn it is");
+            });
+        }
     }
 }

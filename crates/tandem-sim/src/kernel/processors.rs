@@ -135,6 +135,7 @@ impl Processors {
             kernels[vcpu].pcpu = None;
             if state == TaskState::Runnable {
                 kernels[vcpu].deprived_since_ns = now_ns;
+                kernels[vcpu].spinning.is_preempted = true;
             }
         }
     }

@@ -33,8 +33,10 @@ pub struct PauseLoop {
 /// skips those that sleep. The first successful yield ends the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectedYield {
-    /// When the host checks whether the candidate already runs.
+    /// How the host finds out that the candidate already runs.
     pub running_check: RunningCheck,
+    /// Whether a candidate that was preempted as it executed its programs is skipped.
+    pub kernel_mode: KernelMode,
     /// A candidate that spins is skipped every second time (`kvm_vcpu_eligible_for_directed_yield()`).
     pub alternates_spinners: bool,
     /// A yield is abandoned before it takes the locks if no task waits in either of the two run queues; after
@@ -47,13 +49,34 @@ pub struct DirectedYield {
     pub skips_host_mode_cpus: bool,
 }
 
-/// When a directed yield checks whether its target already runs.
+/// How a directed yield finds out that its target already runs. Whatever the check, it is asked once more under
+/// the locks of both run queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunningCheck {
-    /// Holding the locks of both run queues.
+    /// Only under the locks.
     UnderLocks,
-    /// Before it takes the locks, and once more when it has them.
+    /// Before the locks, a candidate that executes its guest's code is skipped (`PF_VCPU`). One that runs in
+    /// the host's code is not.
+    GuestMode,
+    /// In `yield_to()`, before it takes the locks.
     BeforeLocks,
+    /// Only a candidate that was preempted is considered (`kvm_vcpu.preempted`); one that has woken up and
+    /// waits is not.
+    Preempted,
+    /// Only a candidate that was preempted or has woken up is considered (`kvm_vcpu.ready`).
+    Ready,
+}
+
+/// Which candidates may have been preempted outside of their guest's kernel (`yield_to_kernel_mode`). A vCPU
+/// whose program neither holds nor waits for a spin lock or an answer executes its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelMode {
+    /// All.
+    Any,
+    /// None.
+    Required,
+    /// Those for which another vCPU has sent an interrupt.
+    RequiredOrInterrupt,
 }
 
 impl DirectedYield {
@@ -62,19 +85,30 @@ impl DirectedYield {
 
     /// As in Linux 3.6.
     pub const V3_6: Self = Self {
-        running_check: RunningCheck::UnderLocks,
+        running_check: RunningCheck::GuestMode,
+        kernel_mode: KernelMode::Any,
         alternates_spinners: false,
         undercommit_check: false,
         skips_yielding_cpus: false,
         skips_host_mode_cpus: false,
     };
 
-    /// As in Linux 6.12, where vCPUs that run are skipped because they are not marked as ready.
-    pub const V6_12: Self = Self {
-        running_check: RunningCheck::BeforeLocks,
+    /// As in Linux 4.2.
+    pub const V4_2: Self = Self {
+        running_check: RunningCheck::Preempted,
         alternates_spinners: true,
         undercommit_check: true,
         ..Self::V3_6
+    };
+
+    /// As in Linux 5.2, which considers only vCPUs that were preempted in their kernel.
+    pub const V5_2: Self = Self { kernel_mode: KernelMode::Required, ..Self::V4_2 };
+
+    /// As in Linux 6.12.
+    pub const V6_12: Self = Self {
+        running_check: RunningCheck::Ready,
+        kernel_mode: KernelMode::RequiredOrInterrupt,
+        ..Self::V4_2
     };
 }
 
@@ -88,9 +122,14 @@ impl PauseLoop {
         directed_yield: Some(DirectedYield::V3_6),
     };
 
-    /// As in Linux 6.12: the window doubles at each exit.
-    pub const V6_12: Self =
-        Self { window_growth: 2, directed_yield: Some(DirectedYield::V6_12), ..Self::V3_6 };
+    /// As in Linux 4.2: the window doubles at each exit (`grow_ple_window()`).
+    pub const V4_2: Self = Self { window_growth: 2, directed_yield: Some(DirectedYield::V4_2), ..Self::V3_6 };
+
+    /// As in Linux 5.2.
+    pub const V5_2: Self = Self { directed_yield: Some(DirectedYield::V5_2), ..Self::V4_2 };
+
+    /// As in Linux 6.12.
+    pub const V6_12: Self = Self { directed_yield: Some(DirectedYield::V6_12), ..Self::V4_2 };
 
     /// As in Xen: any other vCPU may run.
     pub const XEN: Self = Self { directed_yield: None, ..Self::V3_6 };

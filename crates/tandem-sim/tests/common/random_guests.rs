@@ -14,7 +14,7 @@ use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 use tandem_sim::cost::{ContextSwitch, CostModels, Interrupt};
 use tandem_sim::policy::linux::{Domains, LinuxSettings, SoftAffinity, SpinLockKind};
-use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
+use tandem_sim::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{
     Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpus, Vm, Workload, WorkloadKind,
@@ -74,11 +74,20 @@ fn linux() -> impl Strategy<Value = LinuxSettings> {
 
 /// Any settings of pause-loop exits.
 pub fn pause_loop() -> impl Strategy<Value = PauseLoop> {
-    let running_check = select(vec![RunningCheck::UnderLocks, RunningCheck::BeforeLocks]);
-    let directed = (running_check, any::<[bool; 4]>()).prop_map(|(running_check, switches)| {
+    let running_check = select(vec![
+        RunningCheck::UnderLocks,
+        RunningCheck::GuestMode,
+        RunningCheck::BeforeLocks,
+        RunningCheck::Preempted,
+        RunningCheck::Ready,
+    ]);
+    let kernel_mode = select(vec![KernelMode::Any, KernelMode::Required, KernelMode::RequiredOrInterrupt]);
+    let checks = (running_check, kernel_mode, any::<[bool; 4]>());
+    let directed = checks.prop_map(|(running_check, kernel_mode, switches)| {
         let [alternates_spinners, undercommit_check, skips_yielding_cpus, skips_host_mode_cpus] = switches;
         DirectedYield {
             running_check,
+            kernel_mode,
             alternates_spinners,
             undercommit_check,
             skips_yielding_cpus,

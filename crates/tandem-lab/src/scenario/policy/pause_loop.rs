@@ -9,7 +9,7 @@ use std::ops::Range;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_sim::policy::linux::LinuxEra;
-use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
+use tandem_sim::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 
 /// Most that a window is multiplied by at each exit.
 const GROWTH_MAX: u32 = 1_000;
@@ -25,8 +25,8 @@ pub struct PauseLoopTable {
     /// absent.
     pub window_cycles: Option<Located<Count>>,
     /// What the window is multiplied by at each exit (`ple_window_grow`), 1 to 1000, until the vCPU next gets
-    /// a pCPU; if absent 2 for the host "linux" of version "5.2" or "6.12", else 1, which leaves the window
-    /// as it is.
+    /// a pCPU; if absent 2 for the host "linux" from version "4.2" on, else 1, which leaves the window as it
+    /// is.
     pub window_growth: Option<Located<Count>>,
     /// What the window may grow to (`ple_window_max`), at least the window; 4294967295 if absent.
     pub window_max_cycles: Option<Located<Count>>,
@@ -39,14 +39,17 @@ pub struct PauseLoopTable {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DirectedYieldTable {
-    /// When it is tested whether the candidate runs already; if absent "before-locks" in version "5.2" or
-    /// "6.12", else "under-locks".
+    /// How the host finds out that the candidate runs already; if absent "guest-mode" in version "3.6",
+    /// "preempted" in "4.2" and "5.2", and "ready" in "6.12".
     pub running_check: Option<Word<RunningCheck>>,
-    /// Whether a candidate that spins is passed over at every second look; if absent true in version "5.2" or
-    /// "6.12".
+    /// Whether a candidate is passed over that was preempted outside of its guest's kernel; if absent "any" in
+    /// version "3.6" and "4.2", "required" in "5.2", and "required-or-interrupt" in "6.12".
+    pub kernel_mode: Option<Word<KernelMode>>,
+    /// Whether a candidate that spins is passed over at every second look; if absent true from version "4.2"
+    /// on.
     pub alternate_spinners: Option<bool>,
-    /// Whether a yield is given up before the locks if nobody waits in either run queue; if absent true in
-    /// version "5.2" or "6.12".
+    /// Whether a yield is given up before the locks if no task waits in either run queue; if absent true from
+    /// version "4.2" on.
     pub undercommit_check: Option<bool>,
     /// Candidates that are passed over because of what the pCPU does in whose queue they stand; none if
     /// absent.
@@ -56,7 +59,34 @@ pub struct DirectedYieldTable {
 impl Words for RunningCheck {
     const WORDS: &'static [(&'static str, Self, &'static str)] = &[
         ("under-locks", Self::UnderLocks, "Holding the locks of both run queues."),
+        (
+            "guest-mode",
+            Self::GuestMode,
+            "One that executes its guest's code is passed over; others are tested under the locks.",
+        ),
         ("before-locks", Self::BeforeLocks, "Before it takes the locks, and once more when it has them."),
+        (
+            "preempted",
+            Self::Preempted,
+            "Only one that was preempted is considered, and tested under the locks.",
+        ),
+        (
+            "ready",
+            Self::Ready,
+            "Only one that was preempted or has woken up is considered, and tested under the locks.",
+        ),
+    ];
+}
+
+impl Words for KernelMode {
+    const WORDS: &'static [(&'static str, Self, &'static str)] = &[
+        ("any", Self::Any, "Wherever it was preempted."),
+        ("required", Self::Required, "Only in its guest's kernel."),
+        (
+            "required-or-interrupt",
+            Self::RequiredOrInterrupt,
+            "Only in its guest's kernel, or when another vCPU has sent it an interrupt.",
+        ),
     ];
 }
 
@@ -145,9 +175,10 @@ impl PauseLoopTable {
 /// What an empty table stands for under KVM.
 pub(super) fn of_kvm(version: LinuxEra) -> PauseLoop {
     match version {
-        LinuxEra::V3_6 | LinuxEra::V4_2 => PauseLoop::V3_6,
-        // KVM marks preempted vCPUs since 3.10, and its window grows since 3.18.
-        LinuxEra::V5_2 | LinuxEra::V6_12 => PauseLoop::V6_12,
+        LinuxEra::V3_6 => PauseLoop::V3_6,
+        LinuxEra::V4_2 => PauseLoop::V4_2,
+        LinuxEra::V5_2 => PauseLoop::V5_2,
+        LinuxEra::V6_12 => PauseLoop::V6_12,
     }
 }
 
@@ -156,6 +187,7 @@ impl DirectedYieldTable {
     fn over(self, base: Self) -> Self {
         Self {
             running_check: self.running_check.or(base.running_check),
+            kernel_mode: self.kernel_mode.or(base.kernel_mode),
             alternate_spinners: self.alternate_spinners.or(base.alternate_spinners),
             undercommit_check: self.undercommit_check.or(base.undercommit_check),
             skip: self.skip.or(base.skip),
@@ -167,6 +199,7 @@ impl DirectedYieldTable {
         let skips = |cpus, default| self.skip.as_ref().map_or(default, |skip| skip.contains(&cpus));
         DirectedYield {
             running_check: self.running_check.map_or(default.running_check, |check| check.0),
+            kernel_mode: self.kernel_mode.map_or(default.kernel_mode, |mode| mode.0),
             alternates_spinners: self.alternate_spinners.unwrap_or(default.alternates_spinners),
             undercommit_check: self.undercommit_check.unwrap_or(default.undercommit_check),
             skips_yielding_cpus: skips(SkipName::YieldingCpus, default.skips_yielding_cpus),
