@@ -90,7 +90,7 @@ impl Linux {
             settings,
             features,
             tunables,
-            queues: Queues::new(&settings, features, &tunables, machine),
+            queues: Queues::new(&settings, features, &tunables, machine, &[]),
             domains: DomainTree::new(&features.domains, settings.domains, machine),
             placement: Placement::default(),
             balancing: Balancing::new(cpus),
@@ -258,7 +258,7 @@ impl Policy for Linux {
 
     fn wakes_by_interrupt(&self, by: CpuId, cpu: CpuId) -> bool {
         let leaves_work =
-            self.features.ttwu_queue_on_idle && by != cpu && self.queues.of(cpu).tasks().is_empty();
+            self.features.ttwu_queue_on_idle && by != cpu && self.queues.of(cpu).nr_running() == 0;
         leaves_work || !self.domains.share_cache(by, cpu)
     }
 

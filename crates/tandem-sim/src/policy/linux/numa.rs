@@ -92,8 +92,9 @@ impl Nodes {
         }
         if from == preferred {
             let queue = queues.of(entity.cpu);
-            let at_home = |task: &TaskId| self.of(*task).is_some_and(|numa| numa.node == from);
-            let others_would_go = !queue.tasks().waiting().chain(queue.curr()).all(|task| at_home(&task));
+            let at_home = |task: TaskId| self.of(task).is_some_and(|numa| numa.node == from);
+            let mut others_would_go = !queue.curr().is_none_or(at_home);
+            queues.visit_waiting(entity.cpu, &mut |task| others_would_go |= !at_home(task));
             return others_would_go.then_some(true);
         }
         if to == preferred {

@@ -7,9 +7,12 @@
 //! Approach: [`Queues`] owns all four. Code that only reads, such as placement, borrows the [`Runqueues`] in
 //! it; balancing asks for moves. The [`Discipline`] decides which task runs; `turns.rs` has when it is asked.
 
+mod buddies;
 mod decay;
 mod entity;
+mod hierarchy;
 mod load;
+mod member;
 mod run_queue;
 mod timeline;
 mod turns;
@@ -18,6 +21,7 @@ mod use_estimate;
 pub use entity::weight_of_nice;
 pub(super) use entity::{Entity, NICE_0_WEIGHT, scale};
 pub(super) use load::{FULL_USE, Loads};
+pub(super) use member::{GroupId, LevelId, Member, OfMembers};
 pub(super) use run_queue::{Push, RunQueue};
 pub(super) use timeline::Timeline;
 
@@ -28,6 +32,8 @@ use super::features::{Features, LoadTracking, UseEstimates};
 use super::settings::{LinuxSettings, Tunables};
 use super::soft_affinity::{MoveDirection, Strays};
 use crate::policy::Reason;
+pub(super) use hierarchy::GroupFacts;
+use hierarchy::{Level, TaskGroup};
 use std::ops::Deref;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
@@ -38,6 +44,10 @@ use tandem_machine::ids::{CpuId, TaskId};
 pub(super) struct Runqueues {
     cpus: Vec<RunQueue>,
     entities: Vec<Entity>,
+    /// The root comes first.
+    groups: Vec<TaskGroup>,
+    /// What the groups have on each CPU, but for the root.
+    levels: Vec<Level>,
     /// CPUs that idle and have an empty queue.
     idle: CpuMask,
     /// Some CPU had several tasks when one came, and no look at all CPUs has found otherwise
@@ -136,18 +146,28 @@ impl Queues {
         features: &Features,
         tunables: &Tunables,
         machine: &Machine,
+        groups: &[GroupFacts],
     ) -> Self {
         let cpus = machine.cpu_count();
+        let root = TaskGroup { shares: NICE_0_WEIGHT.into(), total: 0 };
+        let below = groups.iter().map(|group| TaskGroup { shares: group.shares, total: 0 });
+        let levels = groups.iter().zip(1..).flat_map(|(group, at)| {
+            let level = move |cpu| Level::new(GroupId(at), LevelId::of(group.parent, cpu, cpus));
+            machine.all_cpus().iter().map(level)
+        });
+        let all_levels = cpus * (1 + groups.len());
         let tick_period_ns = settings.tick_period_ns();
         Self {
             rqs: Runqueues {
                 cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
                 entities: Vec::new(),
+                groups: std::iter::once(root).chain(below).collect(),
+                levels: levels.collect(),
                 idle: machine.all_cpus().clone(),
                 overload: false,
                 load: features.load,
             },
-            discipline: Discipline::new(features, tunables, cpus, tick_period_ns),
+            discipline: Discipline::new(features, tunables, all_levels, tick_period_ns),
             strays: Strays::new(settings.soft_affinity, cpus),
             list_positions: 0,
             tick_period_ns,
@@ -162,20 +182,20 @@ impl Queues {
 
     /// Makes room for one more task, of this weight.
     pub fn add_task(&mut self, weight: u32) {
-        let entity = Entity::new(weight, CpuId(0));
+        let entity = Entity::new(weight, GroupId::ROOT, CpuId(0));
         self.discipline.begin(TaskId::from(self.rqs.entities.len()), entity.weight);
         self.rqs.entities.push(entity);
     }
 
     /// Resets the state of a task number for a new task that was born on this CPU.
     pub fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
-        let mut entity = Entity::new(ctx.tasks[task.index()].weight, cpu);
+        let entity = Entity::new(ctx.tasks[task.index()].weight, GroupId::ROOT, cpu);
         self.discipline.begin(task, entity.weight);
-        self.advance_clock(ctx, cpu);
-        let queue = &self.rqs.cpus[cpu.index()];
-        let slice_ns = self.discipline.first_slice_ns(&queue.tasks, task);
-        self.rqs.load.start(queue, &mut entity, slice_ns);
         self.rqs.entities[task.index()] = entity;
+        self.advance_clock(ctx, cpu);
+        let slice_ns = self.slice_ns(Member::Task(task), self.rqs.level_of(task), true);
+        let queue = &self.rqs.cpus[cpu.index()];
+        self.rqs.load.start(queue, &mut self.rqs.entities[task.index()], slice_ns);
     }
 
     /// The queue of a CPU, to make a request to it.
@@ -225,7 +245,8 @@ impl Queues {
         }
     }
 
-    /// Charges the running task of the CPU up to now (`update_curr()`).
+    /// Charges the running task of the CPU up to now, and the groups that it is in (`update_curr()`). The
+    /// kernel charges some of the groups a little later.
     fn charge(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         self.advance_clock(ctx, cpu);
         let queue = &self.rqs.cpus[cpu.index()];
@@ -237,7 +258,14 @@ impl Queues {
             return;
         }
         entity.exec_start_ns = now_ns;
-        if self.discipline.charge(cpu, &queue.tasks, task, ran_ns) {
+        let (mut member, mut level) = (Member::Task(task), self.rqs.level_of(task));
+        let mut is_over = false;
+        loop {
+            is_over |= self.discipline.charge(level, self.rqs.timeline(level), member, ran_ns);
+            let Some(above) = self.rqs.up(level) else { break };
+            (member, level) = above;
+        }
+        if is_over {
             self.counters.slices_ended += 1;
             self.reschedule(ctx, cpu);
         }
@@ -270,28 +298,6 @@ impl Queues {
         }
     }
 
-    /// Puts a task into the queue of a CPU.
-    fn insert(&mut self, task: TaskId, cpu: CpuId) {
-        let entity = &mut self.rqs.entities[task.index()];
-        debug_assert!(!entity.queued, "queued twice");
-        let key = self.discipline.enqueue(cpu, task);
-        self.rqs.cpus[cpu.index()].tasks.insert(key, task, entity.weight);
-        entity.queued = true;
-        self.rqs.idle.remove(cpu);
-    }
-
-    /// Takes a task out of the queue of a CPU.
-    fn remove(&mut self, task: TaskId, cpu: CpuId) {
-        let entity = &mut self.rqs.entities[task.index()];
-        let queue = &mut self.rqs.cpus[cpu.index()];
-        let key = self.discipline.dequeue(cpu, task);
-        queue.tasks.remove(key, task, entity.weight);
-        entity.queued = false;
-        if queue.is_idling() && queue.tasks.none_waits() {
-            self.rqs.idle.insert(cpu);
-        }
-    }
-
     /// A task joins the queue of its CPU, which is charged up to now. `is_foreign`: it was on another CPU
     /// before. It may preempt the task that runs there.
     fn join(&mut self, ctx: &mut Context<'_>, task: TaskId, is_foreign: bool, coming: Coming) {
@@ -303,10 +309,9 @@ impl Queues {
         if !entity.delayed {
             self.rqs.load.count_estimate(queue, entity);
         }
-        self.discipline.place(cpu, &queue.tasks, task, coming);
         entity.is_new = false;
         self.move_to_list_head(task);
-        self.insert(task, cpu);
+        self.come(task, coming);
         self.rqs.overload |= self.rqs.cpus[cpu.index()].nr_running() > 1;
         self.strays.note(ctx, task, cpu);
         self.preempt(ctx, cpu, task);
@@ -317,9 +322,7 @@ impl Queues {
         self.track(task);
         let queue = &mut self.rqs.cpus[cpu.index()];
         self.rqs.load.count_out(queue, &mut self.rqs.entities[task.index()]);
-        self.discipline.leaves(cpu, &queue.tasks, task);
-        self.remove(task, cpu);
-        self.discipline.left_waiting(cpu, &self.rqs.cpus[cpu.index()].tasks, task);
+        self.go(task, false);
     }
 
     fn move_to_list_head(&mut self, task: TaskId) {
@@ -336,9 +339,17 @@ impl Queues {
         let Some(current) = queue.curr() else {
             return self.reschedule(ctx, cpu);
         };
-        if self.discipline.preempts(cpu, &queue.tasks, current, task) {
-            self.counters.wakeup_preemptions += 1;
-            self.reschedule(ctx, cpu);
+        let own = self.rqs.level_of(current);
+        let [(current, level), (task, _)] = self.rqs.rivals(current, task);
+        if !self.discipline.preempts(level, self.rqs.timeline(level), current, task) {
+            return;
+        }
+        self.counters.wakeup_preemptions += 1;
+        self.reschedule(ctx, cpu);
+        let last = self.discipline.cfs().is_some_and(|cfs| cfs.is_full(self.rqs.timeline(own)));
+        self.mark_next(task, level);
+        if last && current.task().is_some() {
+            self.mark_last(current, level);
         }
     }
 
@@ -361,7 +372,9 @@ impl Queues {
         let is_foreign = from != cpu || coming == Coming::New;
         if coming == Coming::New && self.discipline.places_at_birth() {
             self.charge(ctx, from);
-            self.discipline.place_at_birth(from, &self.rqs.cpus[from.index()].tasks, task);
+            let (member, level) = (Member::Task(task), self.rqs.level_of(task));
+            let slice_ns = self.slice_ns(member, level, true);
+            self.discipline.place_at_birth(level, self.rqs.timeline(level), member, slice_ns);
         }
         if from != cpu {
             self.advance_clock(ctx, from);
@@ -390,9 +403,10 @@ impl Queues {
             self.rqs.load.forget(&mut self.rqs.cpus[from.index()], entity);
         }
         entity.averages.move_to(clock_ns);
-        self.discipline.migrate(task, from, to);
         entity.cpu = to;
         entity.exec_start_ns = 0; // on its new CPU, it is not cache-hot
+        let [from, to] = [from, to].map(|cpu| self.rqs.level_on(task, cpu));
+        self.discipline.migrate(Member::Task(task), from, to);
     }
 
     /// Takes a task that was leaving out of its queue for good.
@@ -400,23 +414,17 @@ impl Queues {
         let cpu = self.rqs.entities[task.index()].cpu;
         self.charge(ctx, cpu);
         self.leave(task, cpu);
-        self.discipline.end_delay(task);
+        self.discipline.end_delay(Member::Task(task));
         self.rqs.entities[task.index()].delayed = false;
     }
 
     /// A task that was leaving wakes up: it stays, and may preempt.
     fn requeue_delayed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
-        self.counters.delayed_stayed += 1;
         let cpu = self.rqs.entities[task.index()].cpu;
         self.charge(ctx, cpu);
         self.track(task);
-        if self.discipline.requeues_delayed(cpu, &self.rqs.cpus[cpu.index()].tasks, task) {
-            self.remove(task, cpu);
-            self.discipline.place(cpu, &self.rqs.cpus[cpu.index()].tasks, task, Coming::Woken);
-            self.insert(task, cpu);
-        }
+        self.stays_after_all(Member::Task(task), self.rqs.level_of(task));
         let entity = &mut self.rqs.entities[task.index()];
-        entity.delayed = false;
         self.rqs.load.count_estimate(&mut self.rqs.cpus[cpu.index()], entity);
         self.preempt(ctx, cpu, task);
     }
@@ -457,37 +465,74 @@ impl Queues {
         Self { strays: Strays::new(crate::policy::linux::SoftAffinity::Ignored, cpus), ..self.clone() }
     }
 
+    /// Checks that each queue agrees with what stands in it.
+    pub fn check(&self) {
+        let levels = self.rqs.cpus.len() + self.rqs.levels.len();
+        for level in (0..levels).map(|level| LevelId::of(GroupId::ROOT, CpuId(level as u32), levels)) {
+            let tasks = self.rqs.timeline(level);
+            let weight: u64 =
+                tasks.waiting().chain(tasks.curr()).map(|member| u64::from(self.rqs.weight(member))).sum();
+            assert_eq!(tasks.weight(), weight);
+            assert!(tasks.waiting().all(|member| self.rqs.is_queued(member)));
+            let mut discipline = self.discipline.clone();
+            if let Discipline::Eevdf(eevdf) = &self.discipline {
+                let weighted = tasks.waiting().map(|member| eevdf.weighted_vruntime(member));
+                assert_eq!(eevdf.waiting_vruntime(level), weighted.sum::<i128>());
+            }
+            assert!(
+                tasks.waiting().map(|member| discipline.dequeue(level, member)).is_sorted(),
+                "it is in order"
+            );
+            let Some((group, above)) = self.rqs.up(level) else { continue };
+            let is_there = self.rqs.is_queued(group) || self.rqs.timeline(above).curr() == Some(group);
+            let is_empty = tasks.is_empty();
+            assert_eq!(is_there && !self.rqs.is_delayed(group), !is_empty, "a group with tasks competes");
+            let below = tasks.waiting().chain(tasks.curr()).map(|member| match member {
+                Member::Task(_) => 1,
+                Member::Group(below) => self.rqs.level(below).nr_tasks,
+            });
+            assert_eq!(self.rqs.level(level).nr_tasks, below.sum::<u32>());
+            let at = self.rqs.level(level);
+            assert_eq!(at.contribution, tasks.weight());
+        }
+        for (at, group) in self.rqs.groups.iter().enumerate().skip(1) {
+            let of_it = self.rqs.levels.iter().filter(|level| level.group.index() == at);
+            assert_eq!(group.total, of_it.map(|level| level.contribution).sum::<u64>());
+        }
+    }
+
     /// The sort key of the task, and its virtual run time.
     pub fn place_of(&self, task: TaskId) -> (i64, i64) {
         let mut discipline = self.discipline.clone();
         let vruntime = *discipline.vruntime_mut(task);
-        (discipline.enqueue(self.entity(task).cpu, task), vruntime)
+        (discipline.enqueue(self.level_of(task), Member::Task(task)), vruntime)
     }
 
     /// Changes the discipline's state of a task, which may be waiting.
     pub fn replace(&mut self, task: TaskId, change: impl FnOnce(&mut Discipline)) {
-        let Entity { cpu, queued, .. } = self.rqs.entities[task.index()];
+        let (queued, level) = (self.entity(task).queued, self.level_of(task));
         if queued {
-            self.remove(task, cpu);
+            self.remove(Member::Task(task), level);
         }
         change(&mut self.discipline);
         if queued {
-            self.insert(task, cpu);
+            self.insert(Member::Task(task), level);
         }
     }
 
     pub fn is_eligible(&mut self, task: TaskId) -> bool {
-        let cpu = self.entity(task).cpu;
-        !self.discipline.delays_dequeue(cpu, &self.rqs.cpus[cpu.index()].tasks, task)
+        let level = self.level_of(task);
+        !self.discipline.delays_dequeue(level, self.rqs.timeline(level), Member::Task(task))
     }
 
     pub fn note_lag(&mut self, task: TaskId) -> i64 {
-        let cpu = self.entity(task).cpu;
-        self.discipline.leaves(cpu, &self.rqs.cpus[cpu.index()].tasks, task);
+        let level = self.level_of(task);
+        self.discipline.leaves(level, self.rqs.timeline(level), Member::Task(task));
         self.discipline.eevdf_mut().task_mut(task).lag
     }
 
     pub fn choose(&mut self, cpu: CpuId) -> Option<TaskId> {
-        self.discipline.pick(cpu, &self.rqs.cpus[cpu.index()].tasks)
+        let root = LevelId::root(cpu);
+        self.discipline.pick(root, self.rqs.timeline(root))?.task()
     }
 }

@@ -102,13 +102,17 @@ impl Balancer<'_> {
 
     /// The next task of a queue's list: newest first, or since 4.14 the one that waits longest.
     fn next_in_list(&self, cpu: CpuId, last: Option<u64>) -> Option<TaskId> {
-        let position = |task: &TaskId| self.queues.entity(*task).list_position;
-        let queued = self.queues.of(cpu).tasks().waiting();
-        if self.features.lru_tasks {
-            queued.filter(|task| last.is_none_or(|last| position(task) > last)).min_by_key(position)
-        } else {
-            queued.filter(|task| last.is_none_or(|last| position(task) < last)).max_by_key(position)
-        }
+        let position = |task: TaskId| self.queues.entity(task).list_position;
+        let lru = self.features.lru_tasks;
+        let mut next: Option<(u64, TaskId)> = None;
+        self.queues.visit_waiting(cpu, &mut |task| {
+            let at = position(task);
+            let is_left = last.is_none_or(|last| if lru { at > last } else { at < last });
+            if is_left && next.is_none_or(|(known, _)| if lru { at < known } else { at > known }) {
+                next = Some((at, task));
+            }
+        });
+        next.map(|(_, task)| task)
     }
 
     fn verdict(&mut self, ctx: &Context<'_>, attempt: Attempt, task: TaskId) -> Verdict {

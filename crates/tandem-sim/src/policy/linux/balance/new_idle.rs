@@ -146,9 +146,16 @@ impl Balancer<'_> {
             at = from;
             *ctx.peers_scanned += u32::from(from != cpu);
             let queue = self.queues.of(from);
-            let waiting = || queue.tasks().waiting().filter(|&task| !self.queues.entity(task).delayed);
             let comes_home = |task: &TaskId| self.queues.direction(ctx, *task, cpu) == MoveDirection::Home;
-            let stray = waiting().find(comes_home);
+            let is_stray = |task| self.queues.strays().is_stray(ctx, task, from);
+            let mut stray = None;
+            let mut has_strays = queue.curr().is_some_and(is_stray);
+            self.queues.visit_waiting(from, &mut |task| {
+                if !self.queues.entity(task).delayed {
+                    stray = stray.or(Some(task).filter(comes_home));
+                    has_strays |= is_stray(task);
+                }
+            });
             if let Some(task) = stray {
                 ctx.locked.push(from);
                 self.queues.move_queued(ctx, task, from, cpu);
@@ -156,8 +163,7 @@ impl Balancer<'_> {
                 self.balancing.counters.soft_returned += 1;
                 return true;
             }
-            let strays = |task| self.queues.strays().is_stray(ctx, task, from);
-            if !waiting().chain(queue.curr()).any(strays) {
+            if !has_strays {
                 self.queues.strays_mut().has_none(from);
                 continue;
             }

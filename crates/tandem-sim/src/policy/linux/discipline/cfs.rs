@@ -18,45 +18,63 @@
 //!    has just preempted (`next`), or the one that was preempted, with many tasks on the CPU (`last`, feature
 //!    `LAST_BUDDY`). One that has yielded is passed over once (`skip`).
 //!
-//! Left out: groups, `SCHED_BATCH` and `SCHED_IDLE`, high-resolution ticks (`HRTICK`), and `NEXT_BUDDY`, all
+//! Left out: `SCHED_BATCH` and `SCHED_IDLE`, high-resolution ticks (`HRTICK`), and `NEXT_BUDDY`, all
 //! off or unused by default; `child_runs_first`, off by default.
 
 use super::{Coming, scale, virtual_time};
-use crate::policy::linux::queues::Timeline;
+use crate::policy::linux::queues::{LevelId, Member, OfMembers, Timeline};
 use crate::policy::linux::settings::Tunables;
-use tandem_machine::ids::{CpuId, TaskId};
+#[cfg(test)]
+use tandem_machine::ids::CpuId;
+use tandem_machine::ids::TaskId;
 
-/// The state of CFS for the queue of a CPU.
+/// The state of CFS for a queue.
 #[derive(Clone, Debug, Default)]
 struct CfsQueue {
     /// Smallest virtual run time of its tasks, which never falls.
     min_vruntime: i64,
     /// The task that was preempted last.
-    last_buddy: Option<TaskId>,
+    last_buddy: Option<Member>,
     /// The task that should run next.
-    next_buddy: Option<TaskId>,
+    next_buddy: Option<Member>,
     /// The task that has yielded.
-    skip_buddy: Option<TaskId>,
+    skip_buddy: Option<Member>,
 }
 
+/// Kinds of buddies: last, next and skip.
+pub(in crate::policy::linux) type Buddies = [bool; 3];
+
 impl CfsQueue {
-    fn clear_buddies(&mut self, task: TaskId) {
-        for buddy in [&mut self.last_buddy, &mut self.next_buddy, &mut self.skip_buddy] {
-            if *buddy == Some(task) {
-                *buddy = None;
+    /// Forgets the task as a buddy of these kinds; returns which of them it was.
+    fn clear_buddies(&mut self, task: Member, kinds: Buddies) -> Buddies {
+        let mut buddies = [&mut self.last_buddy, &mut self.next_buddy, &mut self.skip_buddy];
+        let mut was = kinds;
+        for (buddy, was) in buddies.iter_mut().zip(&mut was) {
+            *was &= **buddy == Some(task);
+            if *was {
+                **buddy = None;
             }
         }
+        was
     }
 }
 
-/// The state of CFS for a task.
-#[derive(Clone, Debug)]
+/// The state of CFS for a task, or for a group in its parent's queue.
+#[derive(Clone, Debug, Default)]
 pub(in crate::policy::linux) struct CfsTask {
     weight: u32,
     /// Virtual time that it has run for: real time divided by weight, ns at nice 0.
     pub(super) vruntime: i64,
     /// Run time since its slice began, ns.
     slice_used_ns: u64,
+}
+
+/// Why a slice is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy::linux) enum SliceEnd {
+    UsedUp,
+    /// The task is a slice ahead of the first one that waits.
+    Ahead,
 }
 
 /// The completely fair scheduler.
@@ -69,35 +87,37 @@ pub(in crate::policy::linux) struct Cfs {
     nr_latency: u64,
     slice_restarts: bool,
     queues: Vec<CfsQueue>,
-    tasks: Vec<CfsTask>,
+    members: OfMembers<CfsTask>,
 }
 
 impl Cfs {
-    /// For this many CPUs. `slice_restarts`: a task that goes on without a switch begins a new slice.
-    pub fn new(tunables: &Tunables, slice_restarts: bool, cpus: usize) -> Self {
+    /// For this many queues. `slice_restarts`: a task that goes on without a switch begins a new slice.
+    pub fn new(tunables: &Tunables, slice_restarts: bool, levels: usize) -> Self {
         Self {
             latency_ns: tunables.latency_ns,
             min_granularity_ns: tunables.min_granularity_ns,
             wakeup_granularity_ns: tunables.wakeup_granularity_ns,
             nr_latency: tunables.nr_latency(),
             slice_restarts,
-            queues: vec![CfsQueue::default(); cpus],
-            tasks: Vec::new(),
+            queues: vec![CfsQueue::default(); levels],
+            members: OfMembers::new(levels, CfsTask::default()),
         }
     }
 
     /// A task of this weight that has never run.
     pub fn begin(&mut self, task: TaskId, weight: u32) {
-        let new = CfsTask { weight, vruntime: 0, slice_used_ns: 0 };
-        match self.tasks.get_mut(task.index()) {
-            Some(known) => *known = new,
-            None => self.tasks.push(new),
-        }
+        self.members.begin(task, CfsTask { weight, ..CfsTask::default() });
     }
 
-    /// Slice of a task of this weight on a CPU with these tasks; `added` if it is not yet one of them, ns
+    /// The weight of a task changes; its virtual run time stays.
+    pub fn reweigh(&mut self, task: Member, weight: u32) {
+        self.members[task].weight = weight;
+    }
+
+    /// Slice of a task among these, if there are no others; `added` if it is not yet one of them, ns
     /// (`sched_slice()`).
-    fn slice_ns(&self, tasks: &Timeline, weight: u32, added: bool) -> u64 {
+    pub fn slice_ns(&self, tasks: &Timeline, task: Member, added: bool) -> u64 {
+        let weight = self.members[task].weight;
         let count = tasks.nr_running() as u64 + u64::from(added);
         let weights = tasks.weight() + if added { weight.into() } else { 0 };
         let period_ns =
@@ -105,99 +125,84 @@ impl Cfs {
         scale(period_ns, weight.into(), weights)
     }
 
-    /// First slice of a new task among these, ns.
-    pub fn first_slice_ns(&self, tasks: &Timeline, task: TaskId) -> u64 {
-        self.slice_ns(tasks, self.tasks[task.index()].weight, true)
-    }
-
-    /// Places a new task by the queue of the CPU on which it was born, a slice ahead, and not before its
+    /// Places a new task by its queue on the CPU on which it was born, a slice ahead, and not before its
     /// parent.
-    pub fn place_at_birth(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) {
-        let slice_ns = self.first_slice_ns(tasks, task);
-        let slice = virtual_time(self.tasks[task.index()].weight, slice_ns);
-        let debited = self.queues[cpu.index()].min_vruntime + slice;
-        let parent = tasks.curr().map(|parent| self.tasks[parent.index()].vruntime);
-        self.tasks[task.index()].vruntime = parent.map_or(debited, |vruntime| vruntime.max(debited));
+    pub fn place_at_birth(&mut self, level: LevelId, tasks: &Timeline, task: Member, slice_ns: u64) {
+        let slice = virtual_time(self.members[task].weight, slice_ns);
+        let debited = self.queues[level.index()].min_vruntime + slice;
+        let parent = tasks.curr().map(|parent| self.members[parent].vruntime);
+        self.members[task].vruntime = parent.map_or(debited, |vruntime| vruntime.max(debited));
     }
 
     /// Rebases the virtual run time of a task that is in no queue to that of another CPU.
-    pub fn migrate(&mut self, task: TaskId, from: CpuId, to: CpuId) {
+    pub fn migrate(&mut self, task: Member, from: LevelId, to: LevelId) {
         let offset = self.queues[to.index()].min_vruntime - self.queues[from.index()].min_vruntime;
-        self.tasks[task.index()].vruntime += offset;
+        self.members[task].vruntime += offset;
     }
 
     /// Places a task that wakes up: see 3. in the [module](self). Other tasks keep their place.
-    pub fn place(&mut self, cpu: CpuId, task: TaskId, coming: Coming) {
+    pub fn place(&mut self, level: LevelId, task: Member, coming: Coming) {
         if coming == Coming::Woken {
-            let credited = self.queues[cpu.index()].min_vruntime - (self.latency_ns / 2) as i64;
-            let vruntime = &mut self.tasks[task.index()].vruntime;
+            let credited = self.queues[level.index()].min_vruntime - (self.latency_ns / 2) as i64;
+            let vruntime = &mut self.members[task].vruntime;
             *vruntime = credited.max(*vruntime);
         }
     }
 
     /// What queues are sorted by.
     #[inline]
-    pub fn key(&self, task: TaskId) -> i64 {
-        self.tasks[task.index()].vruntime
+    pub fn key(&self, task: Member) -> i64 {
+        self.members[task].vruntime
     }
 
     /// Charges the task on the CPU for a run time (`update_curr()`).
     #[inline]
-    pub fn charge(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId, ran_ns: u64) {
-        let running = &mut self.tasks[task.index()];
+    pub fn charge(&mut self, level: LevelId, tasks: &Timeline, task: Member, ran_ns: u64) {
+        let running = &mut self.members[task];
         running.slice_used_ns += ran_ns;
         running.vruntime += virtual_time(running.weight, ran_ns);
-        self.update_min_vruntime(cpu, tasks);
+        self.update_min_vruntime(level, tasks);
     }
 
     /// Brings the least virtual run time of a CPU up to date.
-    pub fn update_min_vruntime(&mut self, cpu: CpuId, tasks: &Timeline) {
+    pub fn update_min_vruntime(&mut self, level: LevelId, tasks: &Timeline) {
         let tasks = tasks.waiting().take(1).chain(tasks.curr());
-        if let Some(least) = tasks.map(|task| self.tasks[task.index()].vruntime).min() {
-            let min_vruntime = &mut self.queues[cpu.index()].min_vruntime;
+        if let Some(least) = tasks.map(|task| self.members[task].vruntime).min() {
+            let min_vruntime = &mut self.queues[level.index()].min_vruntime;
             *min_vruntime = least.max(*min_vruntime);
         }
     }
 
-    /// At a tick: whether the slice of the running task is over (`check_preempt_tick()`).
-    pub fn slice_is_over(&mut self, cpu: CpuId, tasks: &Timeline, current: TaskId) -> bool {
-        let Some(first) = tasks.waiting().next() else { return false };
-        let running = &self.tasks[current.index()];
-        let slice_ns = self.slice_ns(tasks, running.weight, false);
+    /// At a tick: whether and how the slice of the running task is over (`check_preempt_tick()`).
+    pub fn slice_is_over(&self, tasks: &Timeline, current: Member, slice_ns: u64) -> Option<SliceEnd> {
+        let first = tasks.waiting().next()?;
+        let running = &self.members[current];
         if running.slice_used_ns > slice_ns {
-            self.clear_buddies(cpu, current);
-            return true;
+            return Some(SliceEnd::UsedUp);
         }
-        let ahead = running.vruntime - self.tasks[first.index()].vruntime;
-        running.slice_used_ns >= self.min_granularity_ns && ahead > slice_ns as i64
+        let ahead = running.vruntime - self.members[first].vruntime;
+        let is_ahead = running.slice_used_ns >= self.min_granularity_ns && ahead > slice_ns as i64;
+        is_ahead.then_some(SliceEnd::Ahead)
     }
 
-    /// Whether a task that has come into the queue of a CPU preempts the one that runs there
-    /// (`check_preempt_wakeup()`); marks them as buddies if so.
-    pub fn preempts(&mut self, cpu: CpuId, tasks: &Timeline, current: TaskId, task: TaskId) -> bool {
-        if !self.preferable(current, task) {
-            return false;
-        }
-        let queue = &mut self.queues[cpu.index()];
-        queue.next_buddy = Some(task);
-        if tasks.nr_running() as u64 >= self.nr_latency {
-            queue.last_buddy = Some(current);
-        }
-        true
+    /// Whether the latency cannot hold with one task more, so that one that is preempted is to run next
+    /// (`LAST_BUDDY`).
+    pub fn is_full(&self, tasks: &Timeline) -> bool {
+        tasks.nr_running() as u64 >= self.nr_latency
     }
 
     /// Whether `other` is so far behind `task` that fairness requires to prefer it (`wakeup_preempt_entity()`
     /// is 1).
-    fn preferable(&self, task: TaskId, other: TaskId) -> bool {
-        let [task, other]: [&CfsTask; 2] = [task, other].map(|task| &self.tasks[task.index()]);
+    pub fn preferable(&self, task: Member, other: Member) -> bool {
+        let [task, other]: [&CfsTask; 2] = [task, other].map(|task| &self.members[task]);
         task.vruntime - other.vruntime > virtual_time(other.weight, self.wakeup_granularity_ns)
     }
 
     /// The task that the CPU should run next (`pick_next_entity()`).
     #[inline]
-    pub fn pick(&mut self, cpu: CpuId, tasks: &Timeline) -> Option<TaskId> {
+    pub fn pick(&mut self, level: LevelId, tasks: &Timeline) -> Option<Member> {
         let (least, second) = self.first_two(tasks)?;
-        let queue = &self.queues[cpu.index()];
+        let queue = &self.queues[level.index()];
         let skips_least = queue.skip_buddy == Some(least);
         let mut picked = least;
         for other in
@@ -207,16 +212,16 @@ impl Cfs {
                 picked = other;
             }
         }
-        self.clear_buddies(cpu, picked);
+        self.clear_buddies(level, picked, [true; 3]);
         Some(picked)
     }
 
     /// The tasks with the least virtual run times. The running one stands behind waiting ones that are equal.
-    fn first_two(&self, tasks: &Timeline) -> Option<(TaskId, Option<TaskId>)> {
+    fn first_two(&self, tasks: &Timeline) -> Option<(Member, Option<Member>)> {
         let mut waiting = tasks.waiting();
         let (first, second) = (waiting.next(), waiting.next());
-        let is_before = |current: TaskId, other: Option<TaskId>| {
-            let vruntime = |task: TaskId| self.tasks[task.index()].vruntime;
+        let is_before = |current: Member, other: Option<Member>| {
+            let vruntime = |task: Member| self.members[task].vruntime;
             other.is_none_or(|other| vruntime(current) < vruntime(other))
         };
         match tasks.curr() {
@@ -228,39 +233,43 @@ impl Cfs {
 
     /// The task begins a turn, and with it a slice.
     #[inline]
-    pub fn set_next(&mut self, task: TaskId) {
-        self.tasks[task.index()].slice_used_ns = 0;
+    pub fn set_next(&mut self, task: Member) {
+        self.members[task].slice_used_ns = 0;
     }
 
     /// A task goes on without a switch. 3.6 puts it back and picks it again, which begins a new slice.
     #[inline]
-    pub fn goes_on(&mut self, task: TaskId) {
+    pub fn goes_on(&mut self, task: Member) {
         if self.slice_restarts {
             self.set_next(task);
         }
     }
 
-    /// The task on the CPU gives way: it is passed over once.
-    pub fn yields(&mut self, cpu: CpuId, task: TaskId) {
-        self.clear_buddies(cpu, task);
-        self.queues[cpu.index()].skip_buddy = Some(task);
+    /// The task is passed over once.
+    pub fn set_skip_buddy(&mut self, level: LevelId, task: Member) {
+        self.queues[level.index()].skip_buddy = Some(task);
     }
 
-    /// The task should run next on the CPU.
-    pub fn set_next_buddy(&mut self, cpu: CpuId, task: TaskId) {
-        self.queues[cpu.index()].next_buddy = Some(task);
+    /// The task should run next in its queue.
+    pub fn set_next_buddy(&mut self, level: LevelId, task: Member) {
+        self.queues[level.index()].next_buddy = Some(task);
     }
 
-    /// Forgets the task as a buddy.
-    pub fn clear_buddies(&mut self, cpu: CpuId, task: TaskId) {
-        self.queues[cpu.index()].clear_buddies(task);
+    /// The task, which is preempted, should run next in its queue.
+    pub fn set_last_buddy(&mut self, level: LevelId, task: Member) {
+        self.queues[level.index()].last_buddy = Some(task);
+    }
+
+    /// Forgets the task as a buddy of these kinds; returns which of them it was.
+    pub fn clear_buddies(&mut self, level: LevelId, task: Member, kinds: Buddies) -> Buddies {
+        self.queues[level.index()].clear_buddies(task, kinds)
     }
 }
 
 #[cfg(test)]
 impl Cfs {
     pub fn task_mut(&mut self, task: TaskId) -> &mut CfsTask {
-        &mut self.tasks[task.index()]
+        &mut self.members[Member::Task(task)]
     }
 
     pub fn min_vruntime_mut(&mut self, cpu: CpuId) -> &mut i64 {
@@ -268,10 +277,10 @@ impl Cfs {
     }
 
     pub fn slice_used_ns(&self, task: TaskId) -> u64 {
-        self.tasks[task.index()].slice_used_ns
+        self.members[Member::Task(task)].slice_used_ns
     }
 
     pub fn skips(&self, cpu: CpuId) -> Option<TaskId> {
-        self.queues[cpu.index()].skip_buddy
+        self.queues[cpu.index()].skip_buddy?.task()
     }
 }

@@ -16,15 +16,15 @@
 //! 5. A new task starts at the average, with half a slice until its deadline (`PLACE_DEADLINE_INITIAL`).
 //!
 //! Left out: `PREEMPT_SHORT` and the slices that tasks may ask for: all tasks here have the same slice, and
-//! then it has no effect; groups, `SCHED_BATCH` and `SCHED_IDLE`; `NEXT_BUDDY`, off by default. A task that
+//! then it has no effect; `SCHED_BATCH` and `SCHED_IDLE`; `NEXT_BUDDY`, off by default. A task that
 //! is leaving does not count as running, as in later releases.
 
 use super::{Coming, virtual_time};
-use crate::policy::linux::queues::Timeline;
+use crate::policy::linux::queues::{LevelId, Member, OfMembers, Timeline};
 use crate::policy::linux::settings::Tunables;
-use tandem_machine::ids::{CpuId, TaskId};
+use tandem_machine::ids::TaskId;
 
-/// The state of EEVDF for the queue of a CPU.
+/// The state of EEVDF for a queue.
 #[derive(Clone, Debug, Default)]
 struct EevdfQueue {
     /// Sum of weight x virtual run time over the tasks that wait.
@@ -33,8 +33,8 @@ struct EevdfQueue {
     empty_vruntime: i64,
 }
 
-/// The state of EEVDF for a task.
-#[derive(Clone, Debug)]
+/// The state of EEVDF for a task, or for a group in its parent's queue.
+#[derive(Clone, Debug, Default)]
 pub(in crate::policy::linux) struct EevdfTask {
     weight: u32,
     /// Virtual time that it has run for: real time divided by weight, ns at nice 0.
@@ -76,40 +76,52 @@ pub(in crate::policy::linux) struct Eevdf {
     /// Longest lag, for a task of nice 0.
     lag_limit_ns: u64,
     queues: Vec<EevdfQueue>,
-    tasks: Vec<EevdfTask>,
+    members: OfMembers<EevdfTask>,
 }
 
 impl Eevdf {
-    /// For this many CPUs. The longest lag is two slices or, if that is longer, a tick.
-    pub fn new(tunables: &Tunables, cpus: usize, tick_period_ns: u64) -> Self {
+    /// For this many queues. The longest lag is two slices or, if that is longer, a tick.
+    pub fn new(tunables: &Tunables, levels: usize, tick_period_ns: u64) -> Self {
         Self {
             base_slice_ns: tunables.base_slice_ns,
             lag_limit_ns: (2 * tunables.base_slice_ns).max(tick_period_ns),
-            queues: vec![EevdfQueue::default(); cpus],
-            tasks: Vec::new(),
+            queues: vec![EevdfQueue::default(); levels],
+            members: OfMembers::new(levels, EevdfTask::default()),
         }
     }
 
     /// A task of this weight that has never run.
     pub fn begin(&mut self, task: TaskId, weight: u32) {
-        let new = EevdfTask { weight, vruntime: 0, deadline: 0, lag: 0, chosen_deadline: 0 };
-        match self.tasks.get_mut(task.index()) {
-            Some(known) => *known = new,
-            None => self.tasks.push(new),
-        }
+        self.members.begin(task, EevdfTask { weight, ..EevdfTask::default() });
     }
 
-    fn sums(&self, cpu: CpuId, tasks: &Timeline) -> Sums {
-        let current = tasks.curr().map_or(0, |task| self.tasks[task.index()].weighted_vruntime());
-        let weighted_vruntime = self.queues[cpu.index()].waiting_vruntime + current;
+    /// The weight of a task changes: it keeps its distances from the average, where it is in a queue with
+    /// this one, in real time (`reweight_eevdf()`).
+    pub fn reweigh(&mut self, task: Member, weight: u32, average: Option<i64>) {
+        let it = &mut self.members[task];
+        let scaled =
+            |distance: i64| (i128::from(distance) * i128::from(it.weight) / i128::from(weight.max(1))) as i64;
+        match average {
+            Some(average) => {
+                it.vruntime = average - scaled(average - it.vruntime);
+                it.deadline = average + scaled(it.deadline - average);
+            }
+            None => it.lag = scaled(it.lag),
+        }
+        it.weight = weight;
+    }
+
+    fn sums(&self, level: LevelId, tasks: &Timeline) -> Sums {
+        let current = tasks.curr().map_or(0, |task| self.members[task].weighted_vruntime());
+        let weighted_vruntime = self.queues[level.index()].waiting_vruntime + current;
         Sums { weight: tasks.weight(), weighted_vruntime }
     }
 
     /// Average virtual run time of the tasks of a CPU, rounded down (`avg_vruntime()`).
-    fn average_vruntime(&self, cpu: CpuId, tasks: &Timeline) -> i64 {
-        let sums = self.sums(cpu, tasks);
+    pub fn average_vruntime(&self, level: LevelId, tasks: &Timeline) -> i64 {
+        let sums = self.sums(level, tasks);
         match sums.weight {
-            0 => self.queues[cpu.index()].empty_vruntime,
+            0 => self.queues[level.index()].empty_vruntime,
             weight => sums.weighted_vruntime.div_euclid(weight.into()) as i64,
         }
     }
@@ -120,16 +132,16 @@ impl Eevdf {
     }
 
     /// Slice of a task as its virtual time.
-    fn virtual_slice(&self, task: TaskId) -> i64 {
-        virtual_time(self.tasks[task.index()].weight, self.base_slice_ns)
+    fn virtual_slice(&self, task: Member) -> i64 {
+        virtual_time(self.members[task].weight, self.base_slice_ns)
     }
 
     /// Places a task, in no queue, by the average of a CPU. One that moves keeps the time until its deadline.
-    pub fn place(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId, coming: Coming) {
-        let average = self.average_vruntime(cpu, tasks);
+    pub fn place(&mut self, level: LevelId, tasks: &Timeline, task: Member, coming: Coming) {
+        let average = self.average_vruntime(level, tasks);
         let weight = i128::from(tasks.weight());
         let slice = self.virtual_slice(task);
-        let it = &mut self.tasks[task.index()];
+        let it = &mut self.members[task];
         // Its arrival moves the average towards it, so a larger distance is needed to keep its lag.
         let lag = match weight {
             0 => 0,
@@ -146,35 +158,35 @@ impl Eevdf {
 
     /// Records how far a task that is about to leave the CPU or its queue is behind the average
     /// (`update_entity_lag()`).
-    pub fn note_lag(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) {
-        let average = self.average_vruntime(cpu, tasks);
-        let it = &mut self.tasks[task.index()];
+    pub fn note_lag(&mut self, level: LevelId, tasks: &Timeline, task: Member) {
+        let average = self.average_vruntime(level, tasks);
+        let it = &mut self.members[task];
         let limit = virtual_time(it.weight, self.lag_limit_ns);
         it.lag = (average - it.vruntime).clamp(-limit, limit);
     }
 
     /// The task is about to wait in the queue of the CPU, which is sorted by deadlines.
     #[inline]
-    pub fn enqueue(&mut self, cpu: CpuId, task: TaskId) -> i64 {
-        let it = &self.tasks[task.index()];
-        self.queues[cpu.index()].waiting_vruntime += it.weighted_vruntime();
+    pub fn enqueue(&mut self, level: LevelId, task: Member) -> i64 {
+        let it = &self.members[task];
+        self.queues[level.index()].waiting_vruntime += it.weighted_vruntime();
         it.deadline
     }
 
     /// The task is about to leave that queue.
     #[inline]
-    pub fn dequeue(&mut self, cpu: CpuId, task: TaskId) -> i64 {
-        let it = &self.tasks[task.index()];
-        self.queues[cpu.index()].waiting_vruntime -= it.weighted_vruntime();
+    pub fn dequeue(&mut self, level: LevelId, task: Member) -> i64 {
+        let it = &self.members[task];
+        self.queues[level.index()].waiting_vruntime -= it.weighted_vruntime();
         it.deadline
     }
 
     /// Charges the running task for a run time. Begins its next slice if it has done the present one, and
     /// returns whether it has (`update_deadline()`).
     #[inline]
-    pub fn charge(&mut self, task: TaskId, ran_ns: u64) -> bool {
+    pub fn charge(&mut self, task: Member, ran_ns: u64) -> bool {
         let slice = self.virtual_slice(task);
-        let it = &mut self.tasks[task.index()];
+        let it = &mut self.members[task];
         it.vruntime += virtual_time(it.weight, ran_ns);
         let is_over = it.vruntime >= it.deadline;
         if is_over {
@@ -184,18 +196,18 @@ impl Eevdf {
     }
 
     /// Whether the task, on the CPU or in its queue, is not ahead of its share.
-    pub fn is_eligible(&self, cpu: CpuId, tasks: &Timeline, task: TaskId) -> bool {
-        self.sums(cpu, tasks).is_eligible(self.tasks[task.index()].vruntime)
+    pub fn is_eligible(&self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
+        self.sums(level, tasks).is_eligible(self.members[task].vruntime)
     }
 
     /// The task that the CPU should run next (`pick_eevdf()`).
-    pub fn choose(&self, cpu: CpuId, tasks: &Timeline) -> Option<TaskId> {
+    pub fn choose(&self, level: LevelId, tasks: &Timeline) -> Option<Member> {
         if tasks.none_waits() {
             return tasks.curr();
         }
-        let sums = self.sums(cpu, tasks);
-        let of = |task: TaskId| &self.tasks[task.index()];
-        let is_eligible = |task: &TaskId| sums.is_eligible(of(*task).vruntime);
+        let sums = self.sums(level, tasks);
+        let of = |task: Member| &self.members[task];
+        let is_eligible = |task: &Member| sums.is_eligible(of(*task).vruntime);
         let current = tasks.curr().filter(is_eligible);
         if let Some(task) = current
             && of(task).chosen_deadline == of(task).deadline
@@ -213,36 +225,36 @@ impl Eevdf {
 
     /// The task begins a turn.
     #[inline]
-    pub fn set_next(&mut self, task: TaskId) {
-        let it = &mut self.tasks[task.index()];
+    pub fn set_next(&mut self, task: Member) {
+        let it = &mut self.members[task];
         it.chosen_deadline = it.deadline;
     }
 
     /// The task on the CPU gives way: its deadline moves by a slice.
-    pub fn yields(&mut self, task: TaskId) {
-        self.tasks[task.index()].deadline += self.virtual_slice(task);
+    pub fn yields(&mut self, task: Member) {
+        self.members[task].deadline += self.virtual_slice(task);
     }
 
     /// The task has left the CPU or its queue, in which these tasks remain.
-    pub fn left(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) {
-        let it = &mut self.tasks[task.index()];
+    pub fn left(&mut self, level: LevelId, tasks: &Timeline, task: Member) {
+        let it = &mut self.members[task];
         it.deadline -= it.vruntime;
         if tasks.is_empty() {
-            self.queues[cpu.index()].empty_vruntime = it.vruntime;
+            self.queues[level.index()].empty_vruntime = it.vruntime;
         }
     }
 
     /// Drops a positive lag of a task; what it owes remains (`DELAY_ZERO`).
-    pub fn forget_gain(&mut self, task: TaskId) {
-        let lag = &mut self.tasks[task.index()].lag;
+    pub fn forget_gain(&mut self, task: Member) {
+        let lag = &mut self.members[task].lag;
         *lag = (*lag).min(0);
     }
 
     /// A task that was leaving wakes up: it stays, but gains nothing. Returns whether it has to be placed
     /// again.
-    pub fn requeues_delayed(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) -> bool {
-        self.note_lag(cpu, tasks, task);
-        let gains = self.tasks[task.index()].lag > 0;
+    pub fn requeues_delayed(&mut self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
+        self.note_lag(level, tasks, task);
+        let gains = self.members[task].lag > 0;
         self.forget_gain(task);
         gains
     }
@@ -250,11 +262,15 @@ impl Eevdf {
 
 #[cfg(test)]
 impl Eevdf {
-    pub fn waiting_vruntime(&self, cpu: CpuId) -> i128 {
-        self.queues[cpu.index()].waiting_vruntime
+    pub fn waiting_vruntime(&self, level: LevelId) -> i128 {
+        self.queues[level.index()].waiting_vruntime
+    }
+
+    pub fn weighted_vruntime(&self, task: Member) -> i128 {
+        self.members[task].weighted_vruntime()
     }
 
     pub fn task_mut(&mut self, task: TaskId) -> &mut EevdfTask {
-        &mut self.tasks[task.index()]
+        &mut self.members[Member::Task(task)]
     }
 }

@@ -4,20 +4,20 @@
 //! scheduler should not depend on which one runs.
 //!
 //! Approach: a discipline owns its state, and answers the same few questions. It gets the [`Timeline`] of the
-//! CPU to read: the caller ([`Queues`](super::queues::Queues)) puts tasks into queues and takes them out, and
-//! announces it.
+//! queue to read: the caller ([`Queues`](super::queues::Queues)) puts tasks into queues and takes them out, and
+//! announces it. What is said of tasks holds for groups in a queue, too.
 
 mod cfs;
 mod eevdf;
 
-pub(super) use cfs::Cfs;
+pub(super) use cfs::{Cfs, SliceEnd};
 pub(super) use eevdf::Eevdf;
 
 use super::features::{DisciplineKind, Features};
-use super::queues::{NICE_0_WEIGHT, Timeline, scale};
+use super::queues::{LevelId, Member, NICE_0_WEIGHT, Timeline, scale};
 use super::settings::Tunables;
 use crate::policy::Reason;
-use tandem_machine::ids::{CpuId, TaskId};
+use tandem_machine::ids::TaskId;
 
 /// How a task comes to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +58,11 @@ macro_rules! each {
 }
 
 impl Discipline {
-    /// The discipline of a release, for this many CPUs. A lag may be as long as a tick.
-    pub fn new(features: &Features, tunables: &Tunables, cpus: usize, tick_period_ns: u64) -> Self {
+    /// The discipline of a release, for this many queues. A lag may be as long as a tick.
+    pub fn new(features: &Features, tunables: &Tunables, levels: usize, tick_period_ns: u64) -> Self {
         match features.discipline {
-            DisciplineKind::Cfs => Self::Cfs(Cfs::new(tunables, features.slice_restarts, cpus)),
-            DisciplineKind::Eevdf => Self::Eevdf(Eevdf::new(tunables, cpus, tick_period_ns)),
+            DisciplineKind::Cfs => Self::Cfs(Cfs::new(tunables, features.slice_restarts, levels)),
+            DisciplineKind::Eevdf => Self::Eevdf(Eevdf::new(tunables, levels, tick_period_ns)),
         }
     }
 
@@ -71,10 +71,31 @@ impl Discipline {
         each!(self, it => it.begin(task, weight))
     }
 
-    /// Slice of a task that would join these now, ns.
-    pub fn first_slice_ns(&self, tasks: &Timeline, task: TaskId) -> u64 {
+    /// The weight of a task changes. `average`: that of its queue, if it is in one and the discipline has any.
+    pub fn reweigh(&mut self, task: Member, weight: u32, average: Option<i64>) {
         match self {
-            Self::Cfs(cfs) => cfs.first_slice_ns(tasks, task),
+            Self::Cfs(cfs) => cfs.reweigh(task, weight),
+            Self::Eevdf(eevdf) => eevdf.reweigh(task, weight, average),
+        }
+    }
+
+    /// The average virtual run time of a queue, if the discipline has any.
+    pub fn average_vruntime(&self, level: LevelId, tasks: &Timeline) -> Option<i64> {
+        match self {
+            Self::Cfs(_) => None,
+            Self::Eevdf(eevdf) => Some(eevdf.average_vruntime(level, tasks)),
+        }
+    }
+
+    /// Whether slices depend on who shares the CPU.
+    pub fn divides_slices(&self) -> bool {
+        matches!(self, Self::Cfs(_))
+    }
+
+    /// Slice of a task among these, if there are no others; `added` if it is not yet one of them, ns.
+    pub fn slice_ns(&self, tasks: &Timeline, task: Member, added: bool) -> u64 {
+        match self {
+            Self::Cfs(cfs) => cfs.slice_ns(tasks, task, added),
             Self::Eevdf(eevdf) => eevdf.slice_ns(),
         }
     }
@@ -86,14 +107,14 @@ impl Discipline {
     }
 
     /// Places a new task by the queue of the CPU on which it was born, if that is what the discipline does.
-    pub fn place_at_birth(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) {
+    pub fn place_at_birth(&mut self, level: LevelId, tasks: &Timeline, task: Member, slice_ns: u64) {
         if let Self::Cfs(cfs) = self {
-            cfs.place_at_birth(cpu, tasks, task);
+            cfs.place_at_birth(level, tasks, task, slice_ns);
         }
     }
 
     /// A task in no queue is from now on one of CPU `to`.
-    pub fn migrate(&mut self, task: TaskId, from: CpuId, to: CpuId) {
+    pub fn migrate(&mut self, task: Member, from: LevelId, to: LevelId) {
         if let Self::Cfs(cfs) = self {
             cfs.migrate(task, from, to);
         }
@@ -101,136 +122,125 @@ impl Discipline {
 
     /// Places a task that is about to come to the queue of the CPU.
     #[inline]
-    pub fn place(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId, coming: Coming) {
+    pub fn place(&mut self, level: LevelId, tasks: &Timeline, task: Member, coming: Coming) {
         match self {
-            Self::Cfs(cfs) => cfs.place(cpu, task, coming),
-            Self::Eevdf(eevdf) => eevdf.place(cpu, tasks, task, coming),
+            Self::Cfs(cfs) => cfs.place(level, task, coming),
+            Self::Eevdf(eevdf) => eevdf.place(level, tasks, task, coming),
         }
     }
 
     /// The task is about to wait in the queue of the CPU, sorted by what this returns.
     #[inline]
-    pub fn enqueue(&mut self, cpu: CpuId, task: TaskId) -> i64 {
+    pub fn enqueue(&mut self, level: LevelId, task: Member) -> i64 {
         match self {
             Self::Cfs(cfs) => cfs.key(task),
-            Self::Eevdf(eevdf) => eevdf.enqueue(cpu, task),
+            Self::Eevdf(eevdf) => eevdf.enqueue(level, task),
         }
     }
 
     /// The task is about to leave the queue of the CPU, where it is sorted by what this returns.
     #[inline]
-    pub fn dequeue(&mut self, cpu: CpuId, task: TaskId) -> i64 {
+    pub fn dequeue(&mut self, level: LevelId, task: Member) -> i64 {
         match self {
             Self::Cfs(cfs) => cfs.key(task),
-            Self::Eevdf(eevdf) => eevdf.dequeue(cpu, task),
+            Self::Eevdf(eevdf) => eevdf.dequeue(level, task),
         }
     }
 
     /// Charges the task on the CPU for a run time; returns whether that ends its turn before the next tick.
     #[inline]
-    pub fn charge(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId, ran_ns: u64) -> bool {
+    pub fn charge(&mut self, level: LevelId, tasks: &Timeline, task: Member, ran_ns: u64) -> bool {
         match self {
             Self::Cfs(cfs) => {
-                cfs.charge(cpu, tasks, task, ran_ns);
+                cfs.charge(level, tasks, task, ran_ns);
                 false
             }
             Self::Eevdf(eevdf) => eevdf.charge(task, ran_ns) && !tasks.none_waits(),
         }
     }
 
-    /// A tick; returns whether it ends the turn of the task on the CPU.
-    pub fn tick(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) -> bool {
+    /// Whether a task that has come into the queue preempts the one that runs from it.
+    pub fn preempts(&self, level: LevelId, tasks: &Timeline, current: Member, task: Member) -> bool {
         match self {
-            Self::Cfs(cfs) => cfs.slice_is_over(cpu, tasks, task),
-            Self::Eevdf(_) => false,
-        }
-    }
-
-    /// Whether a task that has come into the queue of the CPU preempts the one that runs there.
-    pub fn preempts(&mut self, cpu: CpuId, tasks: &Timeline, current: TaskId, task: TaskId) -> bool {
-        match self {
-            Self::Cfs(cfs) => cfs.preempts(cpu, tasks, current, task),
-            Self::Eevdf(eevdf) => eevdf.choose(cpu, tasks) == Some(task),
+            Self::Cfs(cfs) => cfs.preferable(current, task),
+            Self::Eevdf(eevdf) => eevdf.choose(level, tasks) == Some(task),
         }
     }
 
     /// The task that the CPU should run next; it may be one that is leaving.
     #[inline]
-    pub fn pick(&mut self, cpu: CpuId, tasks: &Timeline) -> Option<TaskId> {
+    pub fn pick(&mut self, level: LevelId, tasks: &Timeline) -> Option<Member> {
         match self {
-            Self::Cfs(cfs) => cfs.pick(cpu, tasks),
-            Self::Eevdf(eevdf) => eevdf.choose(cpu, tasks),
+            Self::Cfs(cfs) => cfs.pick(level, tasks),
+            Self::Eevdf(eevdf) => eevdf.choose(level, tasks),
         }
     }
 
     /// A task begins a turn on its CPU.
     #[inline]
-    pub fn set_next(&mut self, task: TaskId) {
+    pub fn set_next(&mut self, task: Member) {
         each!(self, it => it.set_next(task))
     }
 
     /// A task goes on without a switch.
     #[inline]
-    pub fn goes_on(&mut self, task: TaskId) {
+    pub fn goes_on(&mut self, task: Member) {
         if let Self::Cfs(cfs) = self {
             cfs.goes_on(task);
         }
     }
 
-    /// The task on the CPU gives way; others wait.
-    pub fn yields(&mut self, cpu: CpuId, task: TaskId) {
+    /// CFS, if it is that.
+    #[inline]
+    pub fn cfs(&mut self) -> Option<&mut Cfs> {
         match self {
-            Self::Cfs(cfs) => cfs.yields(cpu, task),
-            Self::Eevdf(eevdf) => eevdf.yields(task),
+            Self::Cfs(cfs) => Some(cfs),
+            Self::Eevdf(_) => None,
         }
     }
 
-    /// Another task has yielded to this one, which waits in the queue of the CPU.
-    pub fn yielded_to(&mut self, cpu: CpuId, task: TaskId) {
-        if let Self::Cfs(cfs) = self {
-            cfs.set_next_buddy(cpu, task);
+    /// The task on the CPU gives way; others wait. CFS marks it instead.
+    pub fn yields(&mut self, task: Member) {
+        if let Self::Eevdf(eevdf) = self {
+            eevdf.yields(task);
         }
     }
 
     /// Whether the task on the CPU, which blocks, stays in the queue for now (`DELAY_DEQUEUE`).
-    pub fn delays_dequeue(&self, cpu: CpuId, tasks: &Timeline, task: TaskId) -> bool {
+    pub fn delays_dequeue(&self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
         match self {
             Self::Cfs(_) => false,
-            Self::Eevdf(eevdf) => !eevdf.is_eligible(cpu, tasks, task),
+            Self::Eevdf(eevdf) => !eevdf.is_eligible(level, tasks, task),
         }
     }
 
     /// A task is about to leave the CPU or its queue.
     #[inline]
-    pub fn leaves(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) {
+    pub fn leaves(&mut self, level: LevelId, tasks: &Timeline, task: Member) {
         if let Self::Eevdf(eevdf) = self {
-            eevdf.note_lag(cpu, tasks, task);
+            eevdf.note_lag(level, tasks, task);
         }
     }
 
     /// The task has left the CPU; it ran.
     #[inline]
-    pub fn left_running(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) {
-        match self {
-            Self::Cfs(cfs) => cfs.clear_buddies(cpu, task),
-            Self::Eevdf(eevdf) => eevdf.left(cpu, tasks, task),
+    pub fn left_running(&mut self, level: LevelId, tasks: &Timeline, task: Member) {
+        if let Self::Eevdf(eevdf) = self {
+            eevdf.left(level, tasks, task);
         }
     }
 
     /// The task has left the queue of the CPU; it waited.
     #[inline]
-    pub fn left_waiting(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) {
+    pub fn left_waiting(&mut self, level: LevelId, tasks: &Timeline, task: Member) {
         match self {
-            Self::Cfs(cfs) => {
-                cfs.clear_buddies(cpu, task);
-                cfs.update_min_vruntime(cpu, tasks);
-            }
-            Self::Eevdf(eevdf) => eevdf.left(cpu, tasks, task),
+            Self::Cfs(cfs) => cfs.update_min_vruntime(level, tasks),
+            Self::Eevdf(eevdf) => eevdf.left(level, tasks, task),
         }
     }
 
     /// A task that was leaving has left for good.
-    pub fn end_delay(&mut self, task: TaskId) {
+    pub fn end_delay(&mut self, task: Member) {
         if let Self::Eevdf(eevdf) = self {
             eevdf.forget_gain(task);
         }
@@ -238,10 +248,10 @@ impl Discipline {
 
     /// A task that was leaving wakes up; returns whether it must be placed again
     /// (`requeue_delayed_entity()`).
-    pub fn requeues_delayed(&mut self, cpu: CpuId, tasks: &Timeline, task: TaskId) -> bool {
+    pub fn requeues_delayed(&mut self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
         match self {
             Self::Cfs(_) => false,
-            Self::Eevdf(eevdf) => eevdf.requeues_delayed(cpu, tasks, task),
+            Self::Eevdf(eevdf) => eevdf.requeues_delayed(level, tasks, task),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The scheduler's state of a task.
 
 use super::load::TaskAverages;
+use super::member::GroupId;
 use tandem_machine::ids::CpuId;
 
 /// Weight at nice 0 (`NICE_0_LOAD`, without the bits that 64-bit kernels add for precision).
@@ -25,6 +26,7 @@ pub fn weight_of_nice(nice: i8) -> u32 {
 pub(in crate::policy::linux) struct Entity {
     /// Its share against other tasks: 1024 at nice 0.
     pub weight: u32,
+    pub group: GroupId,
     /// The CPU that it runs on, or is queued on, or was on last.
     pub cpu: CpuId,
     /// It has not been in a queue yet.
@@ -46,9 +48,10 @@ pub(in crate::policy::linux) struct Entity {
 
 impl Entity {
     /// A task that has never run, born on this CPU.
-    pub fn new(weight: u32, cpu: CpuId) -> Self {
+    pub fn new(weight: u32, group: GroupId, cpu: CpuId) -> Self {
         Self {
             weight: weight.max(1),
+            group,
             cpu,
             is_new: true,
             queued: false,

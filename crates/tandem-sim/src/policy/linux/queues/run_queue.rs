@@ -40,6 +40,10 @@ pub(in crate::policy::linux) struct Push {
 #[derive(Clone, Debug, Default)]
 pub(in crate::policy::linux) struct RunQueue {
     pub(super) tasks: Timeline,
+    /// The task that runs, in whatever group.
+    pub(super) running: Option<TaskId>,
+    /// Tasks that run or wait, of all groups.
+    nr_running: usize,
     pub(super) clock: TaskClock,
     pub(super) load: QueueLoad,
     /// It has been asked to reschedule and has not yet done so, or is doing so.
@@ -75,7 +79,7 @@ impl RunQueue {
         }
     }
 
-    /// The tasks that run or wait.
+    /// The queue of the root group: tasks and groups that run or wait.
     #[inline]
     pub fn tasks(&self) -> &Timeline {
         &self.tasks
@@ -84,14 +88,26 @@ impl RunQueue {
     /// The task that runs.
     #[inline]
     pub fn curr(&self) -> Option<TaskId> {
-        self.tasks.curr()
+        self.running
     }
 
     /// Tasks that run or wait, including those of 6.12 that have blocked and are leaving: the kernel counts a
     /// task until it has left (`dequeue_entities()`).
     #[inline]
     pub fn nr_running(&self) -> usize {
-        self.tasks.nr_running()
+        self.nr_running
+    }
+
+    /// Tasks have come.
+    #[inline]
+    pub(super) fn count(&mut self, tasks: usize) {
+        self.nr_running += tasks;
+    }
+
+    /// Tasks have left.
+    #[inline]
+    pub(super) fn uncount(&mut self, tasks: usize) {
+        self.nr_running -= tasks;
     }
 
     /// Whether it has been asked to reschedule and has not yet done so.

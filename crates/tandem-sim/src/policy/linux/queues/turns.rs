@@ -19,8 +19,9 @@
 //!
 //! Limits: a buddy does not count as cache-hot when CPUs are balanced (`CACHE_HOT_BUDDY`), in any era.
 
-use super::{LoadTracking, Queues};
+use super::{LevelId, LoadTracking, Member, Queues};
 use crate::policy::Context;
+use crate::policy::linux::discipline::SliceEnd;
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl Queues {
@@ -32,14 +33,23 @@ impl Queues {
         self.charge(ctx, cpu);
     }
 
-    /// The task that the CPU should run next; tasks that are leaving and would be next leave first.
+    /// The task that the CPU should run next; tasks that are leaving and would be next leave first, and groups
+    /// likewise.
     pub fn pick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> Option<TaskId> {
+        let root = LevelId::root(cpu);
+        let mut level = root;
         loop {
-            let chosen = self.discipline.pick(cpu, &self.rqs.cpus[cpu.index()].tasks)?;
-            if !self.rqs.entities[chosen.index()].delayed {
-                return Some(chosen);
+            let chosen = self.discipline.pick(level, self.rqs.timeline(level))?;
+            match chosen {
+                Member::Task(task) if !self.rqs.entities[task.index()].delayed => return Some(task),
+                Member::Group(below) if !self.rqs.level(below).delayed => {
+                    level = below;
+                    continue;
+                }
+                Member::Task(task) => self.leave_at_last(ctx, task),
+                Member::Group(_) => self.group_leaves_at_last(chosen, level),
             }
-            self.leave_at_last(ctx, chosen);
+            level = root;
         }
     }
 
@@ -48,11 +58,21 @@ impl Queues {
         let queue = &mut self.rqs.cpus[cpu.index()];
         queue.has_decided();
         match next {
-            Some(task) if queue.curr() == next => self.discipline.goes_on(task),
+            Some(task) if queue.curr() == next => self.goes_on(Member::Task(task), self.rqs.level_of(task)),
             Some(task) => {
                 queue.busy();
-                self.put_back_current(cpu);
-                self.set_current(cpu, task);
+                if let Some(previous) = queue.curr() {
+                    self.track(previous);
+                }
+                self.rqs.cpus[cpu.index()].running = None;
+                self.track(task);
+                self.set_current(cpu, Member::Task(task), self.rqs.level_of(task));
+                let queue = &mut self.rqs.cpus[cpu.index()];
+                queue.running = Some(task);
+                self.rqs.entities[task.index()].exec_start_ns = queue.clock.task_ns;
+                if self.lru_tasks {
+                    self.move_to_list_head(task);
+                }
             }
             None => {
                 self.counters.sched_goidle += u64::from(queue.idle(ctx.now_ns));
@@ -63,24 +83,45 @@ impl Queues {
 
     /// Puts the running task of the CPU, which can go on, back into the queue.
     pub fn put_back_current(&mut self, cpu: CpuId) {
-        if let Some(task) = self.rqs.cpus[cpu.index()].curr() {
+        if let Some(task) = self.rqs.cpus[cpu.index()].running {
             self.track(task);
-            self.rqs.cpus[cpu.index()].tasks.stop();
-            self.insert(task, cpu);
+            self.rqs.cpus[cpu.index()].running = None;
+            self.put_back(LevelId::root(cpu));
         }
     }
 
-    /// Takes a task out of the queue of a CPU to run it.
-    fn set_current(&mut self, cpu: CpuId, task: TaskId) {
-        self.track(task);
-        self.remove(task, cpu);
-        let queue = &mut self.rqs.cpus[cpu.index()];
-        let entity = &mut self.rqs.entities[task.index()];
-        queue.tasks.run(task, entity.weight);
-        entity.exec_start_ns = queue.clock.task_ns;
-        self.discipline.set_next(task);
-        if self.lru_tasks {
-            self.move_to_list_head(task);
+    /// Puts what runs from a queue back into it, and so on in the queues below it.
+    pub(super) fn put_back(&mut self, mut level: LevelId) {
+        while let Some(member) = self.rqs.timeline(level).curr() {
+            self.rqs.timeline_mut(level).stop();
+            self.insert(member, level);
+            let Member::Group(below) = member else { return };
+            level = below;
+        }
+    }
+
+    /// Takes a task out of its queue to run it, and likewise the groups that do not run yet; others are put
+    /// back.
+    fn set_current(&mut self, cpu: CpuId, member: Member, level: LevelId) {
+        if let Some((group, above)) = self.rqs.up(level) {
+            self.set_current(cpu, group, above);
+        }
+        if self.rqs.timeline(level).curr() == Some(member) {
+            return self.discipline.goes_on(member);
+        }
+        self.put_back(level);
+        self.remove(member, level);
+        let weight = self.rqs.weight(member);
+        self.rqs.timeline_mut(level).run(member, weight);
+        self.discipline.set_next(member);
+    }
+
+    /// A task goes on without a switch, and so do the groups that it is in.
+    fn goes_on(&mut self, mut member: Member, mut level: LevelId) {
+        loop {
+            self.discipline.goes_on(member);
+            let Some(above) = self.rqs.up(level) else { return };
+            (member, level) = above;
         }
     }
 
@@ -89,19 +130,44 @@ impl Queues {
         self.charge(ctx, cpu);
         self.track(task);
         self.update_history(ctx, cpu);
-        if self.discipline.tick(cpu, &self.rqs.cpus[cpu.index()].tasks, task) {
+        let (mut member, mut level) = (Member::Task(task), self.rqs.level_of(task));
+        let mut is_over = false;
+        loop {
+            is_over |= self.slice_is_over(member, level);
+            let Some(above) = self.rqs.up(level) else { break };
+            self.update_weight(level);
+            (member, level) = above;
+        }
+        if is_over {
             self.counters.slices_ended += 1;
             self.reschedule(ctx, cpu);
         }
+    }
+
+    /// Whether the slice of a task or a group that runs from a queue is over, at a tick.
+    fn slice_is_over(&mut self, member: Member, level: LevelId) -> bool {
+        if !self.discipline.divides_slices() || self.rqs.timeline(level).none_waits() {
+            return false;
+        }
+        let slice_ns = self.slice_ns(member, level, false);
+        let Some(cfs) = self.discipline.cfs() else { return false };
+        let end = cfs.slice_is_over(self.rqs.timeline(level), member, slice_ns);
+        if end == Some(SliceEnd::UsedUp) {
+            self.clear_buddies(member, level);
+        }
+        end.is_some()
     }
 
     /// The task on the CPU blocks: it leaves the CPU, and also the queue unless the discipline keeps it
     /// there.
     pub fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.charge(ctx, cpu);
-        if self.discipline.delays_dequeue(cpu, &self.rqs.cpus[cpu.index()].tasks, task) {
+        let level = self.rqs.level_of(task);
+        if self.discipline.delays_dequeue(level, self.rqs.timeline(level), Member::Task(task)) {
             self.counters.delayed += 1;
-            self.put_back_current(cpu);
+            self.track(task);
+            self.rqs.cpus[cpu.index()].running = None;
+            self.put_back(level);
             let entity = &mut self.rqs.entities[task.index()];
             entity.delayed = true;
             LoadTracking::discount_estimate(&mut self.rqs.cpus[cpu.index()], entity);
@@ -113,17 +179,19 @@ impl Queues {
         let entity = &mut self.rqs.entities[task.index()];
         self.rqs.load.count_out(queue, entity);
         LoadTracking::sleeps(self.use_estimates, entity);
-        self.discipline.leaves(cpu, &queue.tasks, task);
-        queue.tasks.stop();
-        self.discipline.left_running(cpu, &queue.tasks, task);
+        queue.running = None;
+        self.go(task, true);
     }
 
     /// The task on the CPU yields to the next one.
     pub fn yields(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.counters.yld_count += 1;
-        if !self.rqs.cpus[cpu.index()].tasks.none_waits() {
+        if self.rqs.cpus[cpu.index()].nr_running() > 1 {
             self.charge(ctx, cpu);
-            self.discipline.yields(cpu, task);
+            let (member, level) = (Member::Task(task), self.rqs.level_of(task));
+            self.clear_buddies(member, level);
+            self.mark_skip(member, level);
+            self.discipline.yields(member);
         }
     }
 
@@ -131,7 +199,7 @@ impl Queues {
     pub fn yields_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool {
         let waiting = self.known(target).filter(|entity| entity.queued && !entity.delayed);
         let Some(target_cpu) = waiting.map(|entity| entity.cpu) else { return false };
-        self.discipline.yielded_to(target_cpu, target);
+        self.mark_next(Member::Task(target), self.rqs.level_of(target));
         self.yields(ctx, cpu, task);
         if target_cpu != cpu {
             self.reschedule(ctx, target_cpu);

@@ -121,33 +121,25 @@ impl World {
 
     fn check(&self) {
         let linux = &self.hand.linux;
+        linux.queues.check();
+        let mut staying = 0;
         for (queue, cpu) in linux.queues.all().iter().zip(self.hand.machine.all_cpus().iter()) {
             assert_eq!(queue.curr(), self.hand.running[cpu.index()], "{cpu:?} runs what was dispatched");
             assert!(!queue.is_told(), "every kick has been answered");
-            let entities: Vec<&Entity> =
-                queue.tasks().waiting().map(|task| linux.queues.entity(task)).collect();
-            let current = queue.curr().map(|task| linux.queues.entity(task));
-            let weight: u64 =
-                entities.iter().copied().chain(current).map(|entity| u64::from(entity.weight)).sum();
-            assert_eq!(queue.tasks().weight(), weight);
-            let weighted = |task| {
-                i128::from(linux.queues.entity(task).weight) * i128::from(linux.queues.place_of(task).1)
-            };
-            if let Discipline::Eevdf(eevdf) = linux.queues.clone().discipline_mut() {
-                let expected: i128 = queue.tasks().waiting().map(weighted).sum();
-                assert_eq!(eevdf.waiting_vruntime(cpu), expected);
-            }
-            let keys = queue.tasks().waiting().map(|task| linux.queues.place_of(task).0);
-            assert!(keys.is_sorted(), "the queue is in order");
-            assert!(entities.iter().all(|entity| entity.queued && entity.cpu == cpu));
-            assert_eq!(queue.nr_running(), entities.len() + usize::from(queue.curr().is_some()));
+            let mut waiting = Vec::new();
+            linux.queues.visit_waiting(cpu, &mut |task| waiting.push(task));
+            let stays = |task: &TaskId| !linux.queues.entity(*task).delayed;
+            staying += waiting.iter().copied().chain(queue.curr()).filter(stays).count();
+            let entities = waiting.iter().map(|&task| linux.queues.entity(task));
+            assert!(entities.clone().all(|entity| entity.queued && entity.cpu == cpu));
+            assert_eq!(queue.nr_running(), waiting.len() + usize::from(queue.curr().is_some()));
             assert!(
                 queue.curr().is_some() || queue.tasks().is_empty(),
                 "no CPU idles while something waits for it"
             );
             assert_eq!(linux.queues.idle().contains(cpu), queue.curr().is_none());
             if linux.settings.era == LinuxEra::V4_2 {
-                let tasks = queue.tasks().waiting().chain(queue.curr());
+                let tasks = waiting.iter().copied().chain(queue.curr());
                 let loads = linux.queues.loads();
                 let load: u64 = tasks.map(|task| loads.of_task(task)).sum();
                 assert_eq!(loads.of_cpu(cpu), load, "the load of a CPU is that of its tasks");
@@ -155,9 +147,6 @@ impl World {
             }
         }
         let runnable = self.states.iter().filter(|&&state| state == State::Runnable).count();
-        let all = linux.queues.all().iter();
-        let staying = all.flat_map(|queue| queue.tasks().waiting().chain(queue.curr()));
-        let staying = staying.filter(|&task| !linux.queues.entity(task).delayed).count();
         assert_eq!(staying, runnable, "no task is lost or there twice");
     }
 }

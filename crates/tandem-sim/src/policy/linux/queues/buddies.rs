@@ -1,0 +1,44 @@
+//! The buddies of CFS, on all levels: a mark on a task is one on its groups, too.
+
+use super::Queues;
+use super::member::{LevelId, Member};
+use crate::policy::linux::discipline::Cfs;
+
+impl Queues {
+    /// Marks a task or a group, and the groups that it is in, each in its queue.
+    fn mark(&mut self, mut member: Member, mut level: LevelId, mark: impl Fn(&mut Cfs, LevelId, Member)) {
+        let Some(cfs) = self.discipline.cfs() else { return };
+        loop {
+            mark(cfs, level, member);
+            let Some(above) = self.rqs.up(level) else { return };
+            (member, level) = above;
+        }
+    }
+
+    /// It should run next (`set_next_buddy()`).
+    pub(super) fn mark_next(&mut self, member: Member, level: LevelId) {
+        self.mark(member, level, Cfs::set_next_buddy);
+    }
+
+    /// It is preempted, and should run next (`set_last_buddy()`).
+    pub(super) fn mark_last(&mut self, member: Member, level: LevelId) {
+        self.mark(member, level, Cfs::set_last_buddy);
+    }
+
+    /// It is passed over once (`set_skip_buddy()`).
+    pub(super) fn mark_skip(&mut self, member: Member, level: LevelId) {
+        self.mark(member, level, Cfs::set_skip_buddy);
+    }
+
+    /// Takes the marks off a task or a group, and off those groups above it that have them because of it
+    /// (`clear_buddies()`).
+    pub(super) fn clear_buddies(&mut self, mut member: Member, mut level: LevelId) {
+        let Some(cfs) = self.discipline.cfs() else { return };
+        let mut kinds = [true; 3];
+        loop {
+            kinds = cfs.clear_buddies(level, member, kinds);
+            let Some(above) = self.rqs.up(level).filter(|_| kinds.contains(&true)) else { return };
+            (member, level) = above;
+        }
+    }
+}
