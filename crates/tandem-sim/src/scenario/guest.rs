@@ -46,7 +46,8 @@ pub struct GuestProgram {
 impl Guest {
     /// How many processes run from the start, threads of the kernel left out.
     pub fn started(&self) -> u64 {
-        let of_users = |process: &&Process| !self.programs[process.program].is_kernel_thread;
+        let is_kernel = |program: usize| self.programs.get(program).is_some_and(|it| it.is_kernel_thread);
+        let of_users = |process: &&Process| !is_kernel(process.program);
         self.processes.iter().filter(of_users).map(|process| u64::from(process.copies)).sum()
     }
 }
