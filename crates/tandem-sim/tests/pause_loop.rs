@@ -22,6 +22,7 @@ const LINUX: LinuxSettings = LinuxSettings {
     domains: Domains::Topology,
     tick_hz: 1_000,
     steal_clock: false,
+    preemption: None,
     spin_locks: None,
     soft_affinity: SoftAffinity::Ignored,
     numa_balancing: false,

@@ -29,6 +29,14 @@ fn rejection(args: &[&str], dir: &Path) -> String {
 }
 
 #[test]
+fn the_schema_of_scenarios_has_the_versions_and_preemption_models_of_linux() {
+    let schema = stdout(&["schema", "scenario"]);
+    for word in ["3.6", "4.2", "5.2", "6.12", "6.18", "7.3", "voluntary", "full", "lazy"] {
+        assert!(schema.contains(&format!("\"const\": \"{word}\"")), "{word}");
+    }
+}
+
+#[test]
 fn version_names_the_command_and_its_release() {
     let expected = concat!("tandem ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(stdout(&["--version"]), expected);

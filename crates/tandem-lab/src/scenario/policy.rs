@@ -128,6 +128,7 @@ impl PolicyTable {
     /// As [`PolicyTable::check`].
     pub fn check_whole(&mut self, source: &SourceFile) -> Result<(), FileError> {
         let problem = self.host.get_or_insert_default().problem();
+        let problem = problem.or_else(|| self.guest.as_ref()?.problem());
         self.check(source)?;
         self.checked_pause_loop().map_err(|(span, message)| source.error(span, message))?;
         match problem {

@@ -7,7 +7,7 @@ use tandem_lab::scenario::policy::PolicyTable;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 use tandem_sim::cost::{ContextSwitch, CostModels, Idle, Interrupt};
-use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, SoftAffinity};
+use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, Preemption, SoftAffinity};
 use tandem_sim::program::{Amount, Op};
 use tandem_sim::scenario::{Arrivals, Guest, PolicySettings, Process, Scenario, Source};
 
@@ -20,8 +20,8 @@ copies = 3
 host = { linux = {
   version = "4.2",
   domains = "flat",
-  tick_hz = 300 } }
-guest = { linux = { version = "3.6", tick_hz = 100, steal_clock = false } }
+  preemption = "full", tick_hz = 300 } }
+guest = { linux = { version = "3.6", tick_hz = 100, steal_clock = true } }
 [costs]
 idle_exit = "5us"
 [profiles.tiny]
@@ -88,7 +88,8 @@ fn every_part_of_a_guest_reaches_the_engine() {
             era: LinuxEra::V4_2,
             domains: Domains::Flat,
             tick_hz: 300,
-            steal_clock: true,
+            steal_clock: false,
+            preemption: Some(Preemption::Full),
             spin_locks: None,
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
@@ -100,7 +101,8 @@ fn every_part_of_a_guest_reaches_the_engine() {
             era: LinuxEra::V3_6,
             domains: Domains::Topology,
             tick_hz: 100,
-            steal_clock: false,
+            steal_clock: true,
+            preemption: None,
             spin_locks: None,
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
@@ -241,7 +243,7 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
         (
             "version = \"4.2\"",
             "version = \"4.5\"",
-            ":7: unknown variant `4.5`, expected one of `3.6`, `4.2`, `5.2`, `6.12`",
+            ":7: unknown variant `4.5`, expected one of `3.6`, `4.2`, `5.2`, `6.12`, `6.18`, `7.3`",
         ),
         (
             "version = \"4.2\"",
@@ -257,6 +259,21 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
             "guest = { linux = {",
             "guest = { xen-credit = {",
             ":10: there is no scheduler `xen-credit`, expected \"linux\"",
+        ),
+        (
+            "preemption = \"full\"",
+            "preemption = \"lazy\"",
+            ":9: `preemption = \"lazy\"` begins with version 6.18",
+        ),
+        (
+            "tick_hz = 100",
+            "preemption = \"lazy\", tick_hz = 100",
+            ":10: `preemption = \"lazy\"` begins with version 6.18",
+        ),
+        (
+            "version = \"3.6\"",
+            "version = \"7.3\", preemption = \"voluntary\"",
+            ":10: version 7.3 has no `preemption = \"voluntary\"`; allowed are \"full\" and \"lazy\"",
         ),
         ("tick_hz = 300", "tick_hz = 50", ":9: `tick_hz` is 50; allowed are 100, 250, 300 and 1000"),
         ("tick_hz = 100", "tick_hz = 50", ":10: `tick_hz` is 50; allowed are"),

@@ -27,6 +27,7 @@ fn soft_affinity_is_ignored_unless_the_host_is_told_otherwise() {
         ("5.2", "soft_affinity = { allowed = 1, preferred = 1_000_000 }", tunables(1, 1_000_000)),
         ("5.2", "soft_affinity = \"work-conserving\"", SoftAffinity::WorkConserving),
         ("6.12", "soft_affinity = \"work-conserving\"", SoftAffinity::WorkConserving),
+        ("7.3", "soft_affinity = \"work-conserving\"", SoftAffinity::WorkConserving),
     ] {
         let host = format!("[policy.host.linux]\nversion = \"{version}\"\n{setting}");
         let scenario = build(&with_policy(&host)).unwrap();
@@ -56,7 +57,7 @@ fn mistakes_name_the_line_and_what_is_allowed() {
         ),
         (
             "[policy.host.linux]\nversion = \"4.2\"\nsoft_affinity = \"work-conserving\"",
-            ":13: work-conserving soft affinity is for versions 5.2 and 6.12 only",
+            ":13: work-conserving soft affinity begins with version 5.2",
         ),
         (
             "host = { tandem = { soft_affinity = {} } }",

@@ -65,7 +65,8 @@ fn check_lock(tasks: &[Task], lock: &SpinLock) {
 /// One or two VMs with guests on few pCPUs, whose tasks take locks, flush TLBs and sleep, on a Linux host
 /// that notices vCPUs that spin, or does not.
 fn scenario() -> impl Strategy<Value = Scenario> {
-    let eras = || select(vec![LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12]);
+    let eras =
+        || select(vec![LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12, LinuxEra::V7_3]);
     let kinds = || prop::option::of(select(vec![SpinLockKind::Ticket, SpinLockKind::Queued]));
     let linux = || {
         (eras(), kinds()).prop_map(|(era, spin_locks)| LinuxSettings {

@@ -25,6 +25,8 @@ pub enum Entity {
     TickPhase = 6,
     /// How late a tick is.
     TickLateness = 7,
+    /// Whether a CPU that has run out of work searches for some.
+    NewIdle = 8,
 }
 
 /// A reproducible stream of random numbers.

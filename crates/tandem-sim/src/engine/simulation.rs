@@ -198,6 +198,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             Some(ProcessorDue::Search) => self.system.continue_search(pcpu, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Timer)) => self.timer_expires(on, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Tick)) => self.system.tick(on, now_ns),
+            Some(ProcessorDue::Kernel(on, Due::TurnEnd)) => self.system.turn_ends(on, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Reschedule)) => self.system.reschedule(on, now_ns),
             None => {}
         }
@@ -246,6 +247,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 self.interrupts.handle(source, &mut self.system, &mut self.vms, on, at_ns, now_ns);
             }
             TimerTarget::Policy(token) => self.system.policy_alarm(on, token, now_ns),
+            // It has been started as it was asked for; the interrupt is what is left.
+            TimerTarget::StartTurnTimer => {}
             TimerTarget::Flush(sender) => tlb::answer_flush(&mut self.system, on, sender, now_ns),
         }
         self.system.timer_handled(on, now_ns);

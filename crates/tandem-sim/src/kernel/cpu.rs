@@ -125,8 +125,12 @@ pub(crate) struct Cpu {
     pub loaded: Option<TaskId>,
     pub slice_end_ns: u64,
     pub tick_ns: u64,
+    /// When the timer expires by which the policy ends the turn of the task.
+    pub turn_end_ns: u64,
     /// When a kick arrives.
     pub resched_ns: u64,
+    /// It is to decide when it next returns from its kernel to its task.
+    pub resched_at_return: bool,
     /// The kick comes from another vCPU by way of the host, and interrupts this one.
     pub kicked_from_afar: bool,
     /// A decision was due while its task held or wanted a spin lock, and waits for that to end.
@@ -150,6 +154,7 @@ pub(crate) struct Cpu {
 pub(crate) enum Due {
     Timer,
     Tick,
+    TurnEnd,
     Reschedule,
 }
 
@@ -161,7 +166,9 @@ impl Cpu {
             loaded: None,
             slice_end_ns: NEVER,
             tick_ns: NEVER,
+            turn_end_ns: NEVER,
             resched_ns: NEVER,
+            resched_at_return: false,
             kicked_from_afar: false,
             resched_deferred: false,
             timers: BinaryHeap::new(),
@@ -177,7 +184,7 @@ impl Cpu {
     /// When it next has something to do besides its task's work.
     #[inline]
     pub fn next_event_ns(&self) -> u64 {
-        let own = self.slice_end_ns.min(self.tick_ns).min(self.resched_ns);
+        let own = self.slice_end_ns.min(self.tick_ns).min(self.turn_end_ns).min(self.resched_ns);
         own.min(self.next_timer_ns())
     }
 
@@ -194,6 +201,8 @@ impl Cpu {
             Some(Due::Timer)
         } else if self.tick_ns <= now_ns {
             Some(Due::Tick)
+        } else if self.turn_end_ns <= now_ns {
+            Some(Due::TurnEnd)
         } else if self.resched_ns <= now_ns || self.slice_end_ns <= now_ns {
             Some(Due::Reschedule)
         } else {

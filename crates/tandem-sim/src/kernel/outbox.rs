@@ -1,7 +1,7 @@
 //! What a policy asks for while it answers: it cannot call the kernel back, so that goes into an outbox,
 //! which the kernel empties.
 
-use crate::policy::{Alarm, Context, TaskFacts};
+use crate::policy::{Alarm, Context, Later, TaskFacts};
 use tandem_machine::Machine;
 use tandem_machine::ids::CpuId;
 
@@ -12,6 +12,7 @@ pub(crate) struct Outbox {
     peers_scanned: u32,
     locked: Vec<CpuId>,
     alarms: Vec<Alarm>,
+    later: Vec<Later>,
     failure: Option<String>,
 }
 
@@ -34,14 +35,15 @@ impl Outbox {
             peers_scanned: &mut self.peers_scanned,
             locked: &mut self.locked,
             alarms: &mut self.alarms,
+            later: &mut self.later,
             failure: &mut self.failure,
         }
     }
 
-    /// Whether nothing is to be delivered: kicks, timers, a failure. Mostly so.
+    /// Whether nothing is to be delivered: kicks, timers, what is for later, a failure. Mostly so.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.kicked.is_empty() && self.alarms.is_empty() && self.failure.is_none()
+        self.kicked.is_empty() && self.alarms.is_empty() && self.later.is_empty() && self.failure.is_none()
     }
 
     /// Whether queues were locked.
@@ -90,6 +92,18 @@ impl Outbox {
     #[inline]
     pub fn reuse_alarms(&mut self, alarms: Vec<Alarm>) {
         reuse(&mut self.alarms, alarms);
+    }
+
+    /// What CPUs are to do later. To be given back to [`Outbox::reuse_later`].
+    #[inline]
+    pub fn take_later(&mut self) -> Vec<Later> {
+        std::mem::take(&mut self.later)
+    }
+
+    /// Keeps the memory of a list that has been worked off.
+    #[inline]
+    pub fn reuse_later(&mut self, later: Vec<Later>) {
+        reuse(&mut self.later, later);
     }
 
     /// The policy cannot go on; the first reason counts.

@@ -118,6 +118,9 @@ impl<O: Observer> System<O> {
         let Self { kernels, processors, pause_loops, .. } = self;
         let is_found = pause_loops.scan_candidates(kernels, processors, pcpu, search, now_ns);
         self.events += u64::from(is_found);
+        if !is_found {
+            self.returns_to_task(CpuRef::host(pcpu), now_ns);
+        }
     }
 
     /// Yields to the target if it still waits, and lets go of the locks.
@@ -365,7 +368,7 @@ fn grow_window(spinning: &mut Spinning, settings: PauseLoop) {
 /// The interrupt that a processor takes between two candidates, if one is due.
 fn interrupt_in_search(kernels: &Kernels, pcpu: CpuId, now_ns: u64) -> Option<ProcessorDue> {
     let due = kernels.host()[pcpu].due(now_ns);
-    let interrupt = due.filter(|due| matches!(due, Due::Timer | Due::Tick))?;
+    let interrupt = due.filter(|due| matches!(due, Due::Timer | Due::Tick | Due::TurnEnd))?;
     Some(ProcessorDue::Kernel(CpuRef::host(pcpu), interrupt))
 }
 

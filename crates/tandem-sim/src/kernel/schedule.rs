@@ -4,7 +4,7 @@ use super::decision_cost::{charge_decision, charge_queues};
 use super::presence::{Presence, take};
 use super::{CpuRef, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
-use crate::policy::{Alarm, Dispatch, Policy, Reason};
+use crate::policy::{Alarm, Dispatch, Later, Policy, Reason};
 use crate::trace::{EventKind, Observer};
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
@@ -57,6 +57,7 @@ impl<O: Observer> System<O> {
         charge_queues(&mut self.kernels, &mut self.processors, on);
         self.make_runnable(on.kernel, child, cpu, reason, Some((on.cpu, Some(parent))), now_ns);
         self.deliver_kicks(on, now_ns);
+        self.returns_to_task(on, now_ns);
     }
 
     /// Wakes a blocked task. `by` is the CPU on which that happens, whose time must be settled.
@@ -82,6 +83,7 @@ impl<O: Observer> System<O> {
         self.kernels[by.kernel][task].wake(now_ns);
         self.make_runnable(by.kernel, task, cpu, reason, Some((by.cpu, waker)), now_ns);
         self.deliver_kicks(by, now_ns);
+        self.returns_to_task(by, now_ns);
     }
 
     /// Puts a task, which has started or woken up, in a queue. `by` is for the observer.
@@ -110,10 +112,7 @@ impl<O: Observer> System<O> {
         }
         let kicked = self.kernels[by.kernel].outbox_mut().take_kicked();
         for &cpu in &kicked {
-            match by.is_host() {
-                true => self.kicks.send(&mut self.kernels, &mut self.processors, cpu, by.cpu, now_ns),
-                false => self.kick_vcpu(CpuRef { kernel: by.kernel, cpu }, by, now_ns),
-            }
+            self.kick(cpu, by, now_ns);
         }
         self.kernels[by.kernel].outbox_mut().reuse_kicked(kicked);
         self.has_failed |= self.kernels[by.kernel].failure().is_some();
@@ -126,6 +125,70 @@ impl<O: Observer> System<O> {
             }
         }
         self.kernels[by.kernel].outbox_mut().reuse_alarms(alarms);
+        let later = self.kernels[by.kernel].outbox_mut().take_later();
+        for &what in &later {
+            match what {
+                Later::AtReturn(cpu) if cpu == by.cpu => self.kick(cpu, by, now_ns),
+                Later::AtReturn(cpu) => self.kernels[by.kernel][cpu].resched_at_return = true,
+                Later::At { cpu, at_ns } => self.start_turn_timer(CpuRef { cpu, ..by }, at_ns, by, now_ns),
+            }
+        }
+        self.kernels[by.kernel].outbox_mut().reuse_later(later);
+    }
+
+    /// Makes one CPU reschedule, from another one of its kernel or from itself.
+    fn kick(&mut self, cpu: CpuId, by: CpuRef, now_ns: u64) {
+        match by.is_host() {
+            true => self.kicks.send(&mut self.kernels, &mut self.processors, cpu, by.cpu, now_ns),
+            false => self.kick_vcpu(CpuRef { cpu, ..by }, by, now_ns),
+        }
+    }
+
+    /// Starts the timer that ends the turn of the task on a CPU. Another CPU does it in an interrupt.
+    fn start_turn_timer(&mut self, on: CpuRef, at_ns: u64, by: CpuRef, now_ns: u64) {
+        self.kernels[on].turn_end_ns = at_ns;
+        if on != by {
+            match by.is_host() {
+                true => {
+                    let sent_ns = self.processors[by.cpu].settled_ns.max(now_ns);
+                    let arrives_ns = sent_ns + self.processors.hardware.ipi_ns();
+                    self.arm(on, arrives_ns, TimerTarget::StartTurnTimer);
+                }
+                false => self.interrupt_vcpu(by, on, TimerTarget::StartTurnTimer, now_ns),
+            }
+        }
+        if let Some(pcpu) = self.kernels[on].pcpu {
+            self.processors.refresh(&self.kernels, pcpu);
+        }
+    }
+
+    /// The timer that ends the turn of the task on the CPU has expired.
+    pub fn turn_ends(&mut self, on: CpuRef, now_ns: u64) {
+        self.kernels[on].turn_end_ns = NEVER;
+        self.processors.charge_interrupt(&mut self.kernels, on, now_ns);
+        let kernel = &self.kernels[on.kernel];
+        if on.is_host() {
+            let hold_ns = kernel.work_under_lock_ns();
+            self.processors.lock_queue(&mut self.kernels, on.cpu, on.cpu, hold_ns);
+        }
+        if let Some(task) = self.kernels[on].current {
+            self.kernels[on.kernel].ask(now_ns, |policy, ctx| policy.turn_ends(ctx, on.cpu, task));
+            self.deliver_kicks(on, now_ns);
+        }
+        self.returns_to_task(on, now_ns);
+    }
+
+    /// The CPU is about to return from its kernel to its task: it decides first, if it was asked to do so
+    /// then.
+    #[inline]
+    pub fn returns_to_task(&mut self, on: CpuRef, now_ns: u64) {
+        let cpu = &mut self.kernels[on];
+        if std::mem::take(&mut cpu.resched_at_return) {
+            cpu.resched_ns = cpu.resched_ns.min(now_ns);
+            if let Some(pcpu) = cpu.pcpu {
+                self.processors.refresh(&self.kernels, pcpu);
+            }
+        }
     }
 
     /// A timer of a kernel's policy has expired on the CPU.
@@ -158,6 +221,7 @@ impl<O: Observer> System<O> {
             charge_queues(&mut self.kernels, &mut self.processors, on);
             self.deliver_kicks(on, now_ns);
         }
+        self.returns_to_task(on, now_ns);
     }
 
     /// The timer of the host's policy, on CPU 0.
@@ -202,6 +266,7 @@ impl<O: Observer> System<O> {
         {
             self.processors.settle(&mut self.kernels, pcpu, now_ns);
             self.processors.charge_exit(&mut self.kernels, pcpu);
+            self.returns_to_task(CpuRef::host(pcpu), now_ns);
         }
         if !self.kernels[on.kernel].defers_preemption(on.cpu) {
             self.decide(on, now_ns, Leaving::Preempt);
@@ -264,6 +329,7 @@ impl<O: Observer> System<O> {
         let cpu = &mut self.kernels[on];
         cpu.used.schedules += 1;
         cpu.resched_ns = NEVER;
+        cpu.resched_at_return = false;
         cpu.resched_deferred = false;
         cpu.slice_end_ns =
             if dispatch.task.is_some() { now_ns.saturating_add(dispatch.slice_ns) } else { cpu.returns_ns() };
@@ -324,6 +390,7 @@ impl<O: Observer> System<O> {
         }
         let Some(task) = next else {
             cpu.tick_ns = NEVER;
+            cpu.turn_end_ns = NEVER;
             if on.is_host() {
                 self.processors.rerate_siblings(&mut self.kernels, pcpu, now_ns);
             }

@@ -26,6 +26,7 @@ impl<O: Observer> System<O> {
             && cpu != by
         {
             self.processors.charge_exit(&mut self.kernels, pcpu);
+            self.returns_to_task(CpuRef::host(pcpu), now_ns);
             is_remote = self.kernels[cpu].pcpu.is_some();
             if is_remote {
                 let sent_ns = self.processors[pcpu].settled_ns;
@@ -49,6 +50,7 @@ impl<O: Observer> System<O> {
     pub fn interrupt_vcpu(&mut self, by: CpuRef, cpu: CpuRef, what: TimerTarget, now_ns: u64) {
         let Some(sender) = self.kernels[by].pcpu else { return };
         self.processors.charge_exit(&mut self.kernels, sender);
+        self.returns_to_task(CpuRef::host(sender), now_ns);
         let delivery_ns = self.processors.hardware.ipi_ns();
         let arrives_ns = self.processors[sender].settled_ns.max(now_ns) + delivery_ns;
         self.arm(cpu, arrives_ns, what);
@@ -72,6 +74,7 @@ impl<O: Observer> System<O> {
     /// vCPU from blocking, and has brought no work, the vCPU blocks now.
     #[inline]
     pub fn timer_handled(&mut self, cpu: CpuRef, now_ns: u64) {
+        self.returns_to_task(cpu, now_ns);
         let state = &self.kernels[cpu];
         if let (false, None, Some(pcpu)) = (cpu.is_host(), state.current, state.pcpu) {
             self.vcpu_idles(cpu, pcpu, now_ns);

@@ -35,7 +35,7 @@ impl AnyPolicy {
             PolicySettings::Credit2(settings) => {
                 Self::Credit2(Box::new(Credit2::new(*settings, machine, tasks, vms)))
             }
-            PolicySettings::Linux(settings) => Self::Linux(Linux::new(*settings, machine, tasks)),
+            PolicySettings::Linux(settings) => Self::Linux(Linux::new(*settings, machine, tasks, seed)),
             PolicySettings::SchedExt(settings) => {
                 Self::SchedExt(Box::new(SchedExt::new(settings, machine, tasks, vms, cgroups, seed)))
             }
@@ -208,6 +208,10 @@ impl Policy for AnyPolicy {
 
     fn timer(&mut self, ctx: &mut Context<'_>) {
         each!(self, policy => policy.timer(ctx))
+    }
+
+    fn turn_ends(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        each!(self, policy => policy.turn_ends(ctx, cpu, task))
     }
 
     fn alarm(&mut self, ctx: &mut Context<'_>, cpu: CpuId, token: u32) {

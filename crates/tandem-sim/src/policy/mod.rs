@@ -78,6 +78,22 @@ pub struct Alarm {
     pub token: u32,
 }
 
+/// What a policy asks of a CPU that need not reschedule at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Later {
+    /// To reschedule when it next returns from its kernel to its task (lazy preemption). The CPU that is in
+    /// its kernel now, as it answers, does so at once; another one gets no interrupt.
+    AtReturn(CpuId),
+    /// To start the timer that ends the turn of its task ([`Policy::turn_ends`]), instead of the time that it
+    /// was set to before. Another CPU is asked by an interrupt. A CPU that idles stops its timer.
+    At {
+        /// The CPU whose timer it is.
+        cpu: CpuId,
+        /// When it expires, ns.
+        at_ns: u64,
+    },
+}
+
 /// The input and output of each question to a policy.
 pub struct Context<'a> {
     /// Now.
@@ -98,6 +114,8 @@ pub struct Context<'a> {
     pub locked: &'a mut Vec<CpuId>,
     /// Timers to start: the policy adds to it.
     pub alarms: &'a mut Vec<Alarm>,
+    /// What CPUs are to do later: the policy adds to it.
+    pub later: &'a mut Vec<Later>,
     /// Why the policy cannot continue: if it sets this, the run ends.
     pub failure: &'a mut Option<String>,
 }
@@ -255,6 +273,9 @@ pub trait Policy {
 
     /// A timer that the policy has started has expired on the CPU.
     fn alarm(&mut self, _: &mut Context<'_>, _cpu: CpuId, _token: u32) {}
+
+    /// The timer that ends the turn of the task on the CPU has expired ([`Later::At`]).
+    fn turn_ends(&mut self, _: &mut Context<'_>, _cpu: CpuId, _task: TaskId) {}
 
     /// Names and values of the policy's counters since the last reset.
     fn counters(&self) -> Vec<(&'static str, u64)>;

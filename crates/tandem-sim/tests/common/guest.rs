@@ -12,7 +12,8 @@ use tandem_sim::scenario::{
 };
 
 /// All eras.
-pub const ERAS: [LinuxEra; 4] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12];
+pub const ERAS: [LinuxEra; 6] =
+    [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12, LinuxEra::V6_18, LinuxEra::V7_3];
 
 /// Linux of an era, with those domains.
 pub fn linux(era: LinuxEra, domains: Domains) -> LinuxSettings {

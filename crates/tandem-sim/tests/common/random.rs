@@ -61,7 +61,7 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
 pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
     let memory = prop_oneof![1u64..64 << 20, 1u64..4 << 30];
     let vms = vec((vm_plan(), memory, any::<bool>()), 1..3);
-    (machine(), costs(), vms, select(vec![LinuxEra::V4_2, LinuxEra::V6_12])).prop_map(
+    (machine(), costs(), vms, select(vec![LinuxEra::V4_2, LinuxEra::V6_12, LinuxEra::V7_3])).prop_map(
         |(machine, costs, vms, era)| {
             let vms = vms.into_iter().enumerate().map(|(at, (plan, memory_bytes, first_touch))| Workload {
                 memory_bytes,

@@ -13,7 +13,7 @@ use tandem_machine::MachineBuilder;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 use tandem_sim::cost::{ContextSwitch, CostModels, Interrupt};
-use tandem_sim::policy::linux::{Domains, LinuxSettings, SoftAffinity, SpinLockKind};
+use tandem_sim::policy::linux::{Domains, LinuxSettings, Preemption, SoftAffinity, SpinLockKind};
 use tandem_sim::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{
@@ -57,18 +57,29 @@ fn linux() -> impl Strategy<Value = LinuxSettings> {
         tunables,
         Just(SoftAffinity::WorkConserving),
     ];
-    (select(&ERAS[..]), domains, select(vec![100, 250, 1000]), any::<bool>(), (spin_locks, soft_affinity))
-        .prop_map(|(era, domains, tick_hz, steal_clock, (spin_locks, soft_affinity))| LinuxSettings {
-            era,
-            domains,
-            tick_hz,
-            steal_clock,
-            spin_locks,
-            soft_affinity: match soft_affinity.problem(era) {
-                Some(_) => SoftAffinity::Ignored,
-                None => soft_affinity,
-            },
-            numa_balancing: false,
+    let preemption =
+        prop::option::of(select(vec![Preemption::Voluntary, Preemption::Full, Preemption::Lazy]));
+    (
+        select(&ERAS[..]),
+        domains,
+        select(vec![100, 250, 1000]),
+        any::<bool>(),
+        (spin_locks, soft_affinity, preemption),
+    )
+        .prop_map(|(era, domains, tick_hz, steal_clock, (spin_locks, soft_affinity, preemption))| {
+            LinuxSettings {
+                preemption: preemption.filter(|preemption| preemption.problem(era).is_none()),
+                era,
+                domains,
+                tick_hz,
+                steal_clock,
+                spin_locks,
+                soft_affinity: match soft_affinity.problem(era) {
+                    Some(_) => SoftAffinity::Ignored,
+                    None => soft_affinity,
+                },
+                numa_balancing: false,
+            }
         })
 }
 

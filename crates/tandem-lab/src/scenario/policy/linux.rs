@@ -7,14 +7,28 @@ use serde::Deserialize;
 use std::ops::Range;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
-use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, SoftAffinity, SpinLockKind};
+use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, Preemption, SoftAffinity, SpinLockKind};
 
 impl Words for LinuxEra {
     const WORDS: &'static [(&'static str, Self, &'static str)] = &[
         ("3.6", Self::V3_6, "CFS of 2012."),
         ("4.2", Self::V4_2, "CFS of 2015, with the load of each task."),
         ("5.2", Self::V5_2, "CFS of 2019, whose CPUs remember what tasks that sleep have used."),
-        ("6.12", Self::V6_12, "EEVDF of 2024."),
+        ("6.12", Self::V6_12, "EEVDF of 2024, with what its stable releases have added up to 2026."),
+        ("6.18", Self::V6_18, "EEVDF of 2025, as its stable releases have it."),
+        ("7.3", Self::V7_3, "EEVDF of 2026, whose slices end by a timer, and which preempts lazily."),
+    ];
+}
+
+impl Words for Preemption {
+    const WORDS: &'static [(&'static str, Self, &'static str)] = &[
+        ("voluntary", Self::Voluntary, "At once, unless the kernel itself runs, which the model leaves out."),
+        ("full", Self::Full, "At once."),
+        (
+            "lazy",
+            Self::Lazy,
+            "For a wake-up and the end of a slice, when the CPU next returns to its task; else at once.",
+        ),
     ];
 }
 
@@ -40,7 +54,8 @@ impl Words for SpinLockKind {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinuxHostTable {
-    /// The release whose scheduler to follow: "3.6", "4.2", "5.2" or "6.12", which it is if absent.
+    /// The release whose scheduler to follow: "3.6", "4.2", "5.2", "6.12", "6.18" or "7.3";
+    /// "6.12" if absent.
     pub version: Option<Word<LinuxEra>>,
     /// From what the scheduling domains are built; "topology" if absent.
     pub domains: Option<Word<Domains>>,
@@ -49,8 +64,11 @@ pub struct LinuxHostTable {
     /// How the waiters of a spin lock of the host, such as a run queue's, stand in line; if absent "queued",
     /// and "ticket" in version "3.6".
     pub spin_locks: Option<Word<SpinLockKind>>,
-    /// What the scheduler makes of soft affinities: "ignored", "work-conserving" (versions "5.2" and "6.12"),
-    /// or the table of tunables of the patches of 2019 (version "5.2"), where {} is as they were posted;
+    /// When a CPU that has to reschedule does so: "voluntary" (up to version "6.18"), "full" or "lazy" (from
+    /// "6.18" on); if absent "lazy" in "7.3", else "voluntary".
+    pub preemption: Option<Located<Word<Preemption>>>,
+    /// What the scheduler makes of soft affinities: "ignored", "work-conserving" (from version "5.2" on), or
+    /// the table of tunables of the patches of 2019 (version "5.2"), where {} is as they were posted;
     /// "ignored" if absent.
     pub soft_affinity: Option<Located<SoftAffinitySetting>>,
     /// Whether the host moves tasks and memory to each other (`kernel.numa_balancing`), from version "4.2"
@@ -62,7 +80,8 @@ pub struct LinuxHostTable {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinuxGuestTable {
-    /// The release whose scheduler to follow: "3.6", "4.2", "5.2" or "6.12", which it is if absent.
+    /// The release whose scheduler to follow: "3.6", "4.2", "5.2", "6.12", "6.18" or "7.3";
+    /// "6.12" if absent.
     pub version: Option<Word<LinuxEra>>,
     /// From what the scheduling domains are built; "topology" if absent.
     pub domains: Option<Word<Domains>>,
@@ -70,15 +89,18 @@ pub struct LinuxGuestTable {
     pub tick_hz: Option<Located<u32>>,
     /// How the waiters of a spin lock stand in line; if absent "queued", and "ticket" in version "3.6".
     pub spin_locks: Option<Word<SpinLockKind>>,
+    /// When a CPU that has to reschedule does so: "voluntary" (up to version "6.18"), "full" or "lazy" (from
+    /// "6.18" on); if absent "lazy" in "7.3", else "voluntary".
+    pub preemption: Option<Located<Word<Preemption>>>,
     /// Whether time that the host stole is taken off the time that tasks are charged for
-    /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`); true if absent.
+    /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`); false if absent, as in Debian's kernels.
     pub steal_clock: Option<bool>,
 }
 
 impl LinuxHostTable {
     /// This table, with what it leaves out taken from `base`.
     pub(super) fn over(self, base: Self) -> Self {
-        laid_over!(self, base: version, domains, tick_hz, spin_locks, soft_affinity, numa_balancing)
+        laid_over!(self, base: version, domains, tick_hz, spin_locks, preemption, soft_affinity, numa_balancing)
     }
 
     /// Checks what Linux allows, each setting by itself.
@@ -98,15 +120,24 @@ impl LinuxHostTable {
         if let Some(balancing) = self.numa_balancing.as_ref().filter(|it| ***it)
             && settings.era == LinuxEra::V3_6
         {
-            let message = "`numa_balancing` is not modelled for version \"3.6\"; allowed are \"4.2\", \"5.2\" and \"6.12\"";
+            let message = "`numa_balancing` is not modelled for version \"3.6\"; it begins with \"4.2\"";
             return Some((balancing.span(), message));
+        }
+        if let Some(problem) = preemption_problem(self.preemption.as_ref(), settings.era) {
+            return Some(problem);
         }
         Some((self.soft_affinity.as_ref()?.span(), settings.soft_affinity.problem(settings.era)?))
     }
 
     /// The engine's form of a table that was checked, with defaults for what is left out.
     pub(super) fn settings(&self) -> LinuxSettings {
-        let shared = shared_settings(self.version, self.domains, self.tick_hz.as_ref(), self.spin_locks);
+        let shared = shared_settings(
+            self.version,
+            self.domains,
+            self.tick_hz.as_ref(),
+            self.spin_locks,
+            self.preemption.as_ref(),
+        );
         LinuxSettings {
             soft_affinity: self.soft_affinity.as_deref().map_or(shared.soft_affinity, |&it| it.into()),
             numa_balancing: self.numa_balancing.as_deref().is_some_and(|&is_on| is_on),
@@ -118,7 +149,7 @@ impl LinuxHostTable {
 impl LinuxGuestTable {
     /// This table, with what it leaves out taken from `base`.
     pub(super) fn over(self, base: Self) -> Self {
-        laid_over!(self, base: version, domains, tick_hz, spin_locks, steal_clock)
+        laid_over!(self, base: version, domains, tick_hz, spin_locks, preemption, steal_clock)
     }
 
     /// Checks what Linux allows.
@@ -126,9 +157,20 @@ impl LinuxGuestTable {
         check_tick(self.tick_hz.as_ref(), source)
     }
 
+    /// What the version does not have, and where it stands.
+    pub(super) fn problem(&self) -> Option<(Range<usize>, &'static str)> {
+        preemption_problem(self.preemption.as_ref(), self.settings().era)
+    }
+
     /// The engine's form of a table that was checked, with defaults for what is left out.
     pub(super) fn settings(&self) -> LinuxSettings {
-        let shared = shared_settings(self.version, self.domains, self.tick_hz.as_ref(), self.spin_locks);
+        let shared = shared_settings(
+            self.version,
+            self.domains,
+            self.tick_hz.as_ref(),
+            self.spin_locks,
+            self.preemption.as_ref(),
+        );
         LinuxSettings { steal_clock: self.steal_clock.unwrap_or(shared.steal_clock), ..shared }
     }
 }
@@ -139,6 +181,7 @@ fn shared_settings(
     domains: Option<Word<Domains>>,
     tick_hz: Option<&Located<u32>>,
     spin_locks: Option<Word<SpinLockKind>>,
+    preemption: Option<&Located<Word<Preemption>>>,
 ) -> LinuxSettings {
     let default = LinuxSettings::default();
     LinuxSettings {
@@ -146,8 +189,18 @@ fn shared_settings(
         domains: domains.map_or(default.domains, |domains| domains.0),
         tick_hz: tick_hz.map_or(default.tick_hz, |hz| **hz),
         spin_locks: spin_locks.map(|kind| kind.0),
+        preemption: preemption.map(|preemption| preemption.0),
         ..default
     }
+}
+
+/// Why that release cannot preempt like that, and where it stands.
+fn preemption_problem(
+    preemption: Option<&Located<Word<Preemption>>>,
+    era: LinuxEra,
+) -> Option<(Range<usize>, &'static str)> {
+    let preemption = preemption?;
+    Some((preemption.span(), preemption.0.problem(era)?))
 }
 
 /// Checks that Linux can be configured with that tick.

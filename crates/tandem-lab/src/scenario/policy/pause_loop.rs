@@ -40,10 +40,11 @@ pub struct PauseLoopTable {
 #[serde(deny_unknown_fields)]
 pub struct DirectedYieldTable {
     /// How the host finds out that the candidate runs already; if absent "guest-mode" in version "3.6",
-    /// "preempted" in "4.2" and "5.2", and "ready" in "6.12".
+    /// "preempted" in "4.2" and "5.2", and "ready" from "6.12" on.
     pub running_check: Option<Word<RunningCheck>>,
     /// Whether a candidate is passed over that was preempted outside of its guest's kernel; if absent "any" in
-    /// version "3.6" and "4.2", "required" in "5.2", and "required-or-interrupt" in "6.12".
+    /// version "3.6" and "4.2", "required" in "5.2", and "required-or-interrupt" from "6.12"
+    /// on.
     pub kernel_mode: Option<Word<KernelMode>>,
     /// Whether a candidate that spins is passed over at every second look; if absent true from version "4.2"
     /// on.
@@ -178,7 +179,8 @@ pub(super) fn of_kvm(version: LinuxEra) -> PauseLoop {
         LinuxEra::V3_6 => PauseLoop::V3_6,
         LinuxEra::V4_2 => PauseLoop::V4_2,
         LinuxEra::V5_2 => PauseLoop::V5_2,
-        LinuxEra::V6_12 => PauseLoop::V6_12,
+        // Up to 7.1 read.
+        LinuxEra::V6_12 | LinuxEra::V6_18 | LinuxEra::V7_3 => PauseLoop::V6_12,
     }
 }
 

@@ -233,15 +233,26 @@ impl GuestScheduler {
         }
     }
 
+    /// What does not go together in a whole table, and where it stands.
+    pub(super) fn problem(&self) -> Option<(Range<usize>, &'static str)> {
+        match self {
+            Self::Linux(table) => table.problem(),
+            Self::Tandem(_) | Self::Object(_) => None,
+        }
+    }
+
     /// The engine's form, for CPUs as the guest sees them. Paths begin where the source lies.
     ///
     /// # Errors
-    /// A sentence, if a compiled scheduler cannot be used.
+    /// A sentence, if settings do not go together, or a compiled scheduler cannot be used.
     pub(in crate::scenario) fn settings(
         &self,
         topology: &Machine,
         source: &SourceFile,
     ) -> Result<PolicySettings, String> {
+        if let Some((_, problem)) = self.problem() {
+            return Err(problem.into());
+        }
         Ok(match self {
             Self::Linux(table) => PolicySettings::Linux(table.settings()),
             Self::Tandem(table) => PolicySettings::SchedExt(table.settings(true, topology)?.into()),

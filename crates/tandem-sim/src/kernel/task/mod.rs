@@ -123,4 +123,6 @@ pub(crate) enum TimerTarget {
     Policy(u32),
     /// The interrupt by which this task of the guest asks the CPU to flush its TLB.
     Flush(TaskId),
+    /// The interrupt by which another CPU has it start the timer that ends the turn of its task.
+    StartTurnTimer,
 }

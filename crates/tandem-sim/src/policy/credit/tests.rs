@@ -65,6 +65,7 @@ impl Situation {
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
             alarms: &mut Vec::new(),
+            later: &mut Vec::new(),
             failure: &mut None,
         };
         let answer = question(&mut self.credit, &mut context);

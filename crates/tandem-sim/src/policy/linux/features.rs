@@ -10,7 +10,23 @@ use super::LinuxEra;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DisciplineKind {
     Cfs,
-    Eevdf,
+    Eevdf(EevdfFeatures),
+}
+
+/// Features of EEVDF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EevdfFeatures {
+    /// A task that was picked twice in a row loses its protection for good: each charge asks for another pick
+    /// (6.17, `update_curr()`). Before, only once it is no longer eligible (`did_preempt_short()`).
+    pub unprotected_resched: bool,
+    /// The longest lag is a slice and a tick (6.19, `entity_lag()`); before, two slices or, if that is
+    /// longer, a tick.
+    pub lag_of_slice_and_tick: bool,
+    /// The check of a wake-up prefers the next buddy as a pick does (6.19, `__pick_eevdf()`).
+    pub buddy_at_wakeup: bool,
+    /// What a task owes when its dequeue is delayed cannot grow until it leaves or wakes up (7.1,
+    /// `update_entity_lag()`).
+    pub delayed_debt_is_fixed: bool,
 }
 
 /// The load measure of tasks and CPUs; `queues/load.rs` describes each.
@@ -103,6 +119,17 @@ pub(super) enum KeepsGroupImbalance {
     AllPinned,
     /// If those of the queue that was tried last are.
     LastPinned,
+}
+
+/// Whether a newly idle CPU leaves a search of a domain to chance (`NI_RANDOM`, 6.19 and stable releases of 6.12
+/// and 6.18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NewidleRandom {
+    Never,
+    /// It searches as often as searches have succeeded of late.
+    BySuccess,
+    /// The more often, too, the fewer searches there are in a time (`NI_RATE`, 7.1).
+    BySuccessAndRate,
 }
 
 /// When a CPU with a single task kicks an idle one (`nohz_balancer_kick()`).
@@ -203,6 +230,24 @@ pub(super) struct BalanceFeatures {
     /// A newly idle CPU updates what is left of the load of CPUs that idle, once a tick
     /// (`update_nohz_stats()`).
     pub newidle_updates_idle: bool,
+    pub newidle_random: NewidleRandom,
+    /// Tasks that are leaving do not count in groups and in the choice of the busiest queue, and move only if
+    /// load is to (6.14, `h_nr_runnable`).
+    pub h_nr_runnable: bool,
+    /// A task that is ahead of its share does not move to a CPU that has any, until an attempt has failed
+    /// (`task_is_ineligible_on_dst_cpu()`, first seen in 6.18).
+    pub ineligible_stays: bool,
+    /// A node that is as good for a task as another leaves it to the heat of caches whether it moves
+    /// (`migrate_degrades_locality()`, first seen in 6.18).
+    pub equal_nodes_are_neutral: bool,
+    /// One CPU at a time balances between nodes (`SD_SERIALIZE`). All releases do, but those before 6.12 not
+    /// here.
+    pub serialised: bool,
+    /// Newly idle CPUs are no exception (6.19), and another CPU at it counts as balance.
+    pub newidle_is_serialised: bool,
+    /// The CPU that balances for all idle ones is one whose core idles, if there is one (7.3,
+    /// `find_new_ilb()`).
+    pub ilb_idle_core: bool,
     /// Cache lines of a queue that [`Balancer`](super::balance::Balancer) compares: those in `struct rq`, as
     /// laid out on x86-64, of the fields that `update_sg_lb_stats()` reads.
     pub queue_lines: u32,
@@ -251,8 +296,20 @@ pub(super) struct Features {
     pub use_estimates: UseEstimates,
     /// CFS: a task that goes on without a switch begins a new slice (`put_prev_task()`).
     pub slice_restarts: bool,
+    /// A timer of the CPU ends the slice of its task at the virtual deadline (`HRTICK`, on since 7.1); before,
+    /// slices end at ticks and wake-ups.
+    pub hrtick: bool,
+    /// A new task may preempt the one that runs where it is queued (`WF_FORK` in `wakeup_preempt_fair()`;
+    /// not since 6.19).
+    pub forks_preempt: bool,
+    /// The check of a wake-up is a real pick: tasks that are leaving and come out first leave (7.1,
+    /// `wakeup_preempt_fair()`).
+    pub wakeup_removes_delayed: bool,
     /// A long idle time sets the average to its limit at once (`avg_idle`).
     pub idle_sample_is_capped: bool,
+    /// An idle time that ends by pulled work counts in the average as well (7.0, `update_rq_avg_idle()`);
+    /// before, those that end by a wake-up alone.
+    pub idle_sampled_always: bool,
     /// A wake-up is left to its target CPU if that has nothing to run (`TTWU_QUEUE`, `ttwu_queue_cond()`).
     pub ttwu_queue_on_idle: bool,
     pub placement: PlacementFeatures,
@@ -268,6 +325,8 @@ impl Features {
             LinuxEra::V4_2 => &V4_2,
             LinuxEra::V5_2 => &V5_2,
             LinuxEra::V6_12 => &V6_12,
+            LinuxEra::V6_18 => &V6_18,
+            LinuxEra::V7_3 => &V7_3,
         }
     }
 }
@@ -277,7 +336,11 @@ const V3_6: Features = Features {
     load: LoadTracking::Weight,
     use_estimates: UseEstimates::None,
     slice_restarts: true,
+    hrtick: false,
+    forks_preempt: true,
+    wakeup_removes_delayed: false,
     idle_sample_is_capped: true,
+    idle_sampled_always: false,
     ttwu_queue_on_idle: false,
     placement: PlacementFeatures {
         wake_wide: WakeWide::Absent,
@@ -318,6 +381,13 @@ const V3_6: Features = Features {
         newidle_lb_cost: false,
         newidle_cost_fades_in_use: false,
         newidle_updates_idle: false,
+        newidle_random: NewidleRandom::Never,
+        h_nr_runnable: false,
+        ineligible_stays: false,
+        equal_nodes_are_neutral: false,
+        serialised: false,
+        newidle_is_serialised: false,
+        ilb_idle_core: false,
         queue_lines: 0,
         nohz_kick: NohzKick::Group,
         nohz_refresh: NohzRefresh::Itself,
@@ -418,7 +488,7 @@ const V5_2: Features = Features {
 };
 
 const V6_12: Features = Features {
-    discipline: DisciplineKind::Eevdf,
+    discipline: DisciplineKind::Eevdf(EEVDF_6_12),
     load: LoadTracking::LoadAvg,
     use_estimates: UseEstimates::RisesAtOnce,
     ttwu_queue_on_idle: true,
@@ -442,6 +512,8 @@ const V6_12: Features = Features {
         newidle_migration_cost: false,
         newidle_cost_fades_in_use: true,
         newidle_updates_idle: false,
+        newidle_random: NewidleRandom::BySuccess,
+        serialised: true,
         ..V5_2.balance
     },
     domains: DomainFeatures {
@@ -455,4 +527,46 @@ const V6_12: Features = Features {
         ..V5_2.domains
     },
     ..V5_2
+};
+
+const EEVDF_6_12: EevdfFeatures = EevdfFeatures {
+    unprotected_resched: false,
+    lag_of_slice_and_tick: false,
+    buddy_at_wakeup: false,
+    delayed_debt_is_fixed: false,
+};
+
+const EEVDF_6_18: EevdfFeatures = EevdfFeatures { unprotected_resched: true, ..EEVDF_6_12 };
+
+const V6_18: Features = Features {
+    discipline: DisciplineKind::Eevdf(EEVDF_6_18),
+    balance: BalanceFeatures {
+        h_nr_runnable: true,
+        ineligible_stays: true,
+        equal_nodes_are_neutral: true,
+        ..V6_12.balance
+    },
+    ..V6_12
+};
+
+const EEVDF_7_3: EevdfFeatures = EevdfFeatures {
+    lag_of_slice_and_tick: true,
+    buddy_at_wakeup: true,
+    delayed_debt_is_fixed: true,
+    ..EEVDF_6_18
+};
+
+const V7_3: Features = Features {
+    discipline: DisciplineKind::Eevdf(EEVDF_7_3),
+    hrtick: true,
+    forks_preempt: false,
+    wakeup_removes_delayed: true,
+    idle_sampled_always: true,
+    balance: BalanceFeatures {
+        newidle_random: NewidleRandom::BySuccessAndRate,
+        newidle_is_serialised: true,
+        ilb_idle_core: true,
+        ..V6_18.balance
+    },
+    ..V6_18
 };

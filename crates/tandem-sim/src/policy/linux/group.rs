@@ -28,6 +28,8 @@ pub(super) struct GroupStats {
     /// Time used and waited for, in 1024ths of a CPU.
     pub runnable: u64,
     pub nr_running: u32,
+    /// Tasks without those that are leaving.
+    pub nr_runnable: u32,
     pub idle_cpus: u32,
     /// Load for 1024 of capacity.
     pub avg_load: u64,
@@ -45,6 +47,7 @@ impl GroupStats {
             util: 0,
             runnable: 0,
             nr_running: 0,
+            nr_runnable: 0,
             idle_cpus: 0,
             avg_load: 0,
             capacity: u64::from(group.capacity),
@@ -62,6 +65,7 @@ impl GroupStats {
             stats.util += own.map_or(loads.cpu_util(cpu), |task| loads.cpu_util_without(cpu, task));
             stats.runnable += less(loads.runnable(cpu), own.map_or(0, |task| loads.task_util(task)));
             stats.nr_running += running;
+            stats.nr_runnable += (queue.nr_runnable() - usize::from(present)) as u32;
             stats.idle_cpus += u32::from(running == 0 && (present || queues.idle().contains(cpu)));
         }
         stats.avg_load = stats.load * 1024 / stats.capacity;

@@ -1,4 +1,4 @@
-//! Linux's fair scheduler: CFS of the 3.6, 4.2 and 5.2 eras, and EEVDF of 6.12.
+//! Linux's fair scheduler: CFS of the 3.6, 4.2 and 5.2 eras, and EEVDF of 6.12, 6.18 and 7.3.
 //!
 //! Problem: give each task of a kernel, the host's or a guest's, its share of the CPUs by weight, soon after
 //! it asks for it, and keep all CPUs busy.
@@ -27,13 +27,16 @@
 //! The policy itself waits for no lock. It lists the queues beside the own one that it has locked
 //! ([`Context::locked`]), and says which wake-ups are left to an interrupt and need no lock of another CPU's
 //! queue ([`Policy::wakes_by_interrupt`], feature `TTWU_QUEUE`); the kernel charges for both. A wake-up is
-//! left to its target CPU if, according to the domains, that shares no cache with the waker's; in 6.12, also
-//! if that CPU has nothing to run (`ttwu_queue_cond()`).
+//! left to its target CPU if, according to the domains, that shares no cache with the waker's; from 6.12 on,
+//! also if that CPU has nothing to run (`ttwu_queue_cond()`).
+//!
+//! Wake-ups and ends of slices may preempt lazily ([`Preemption`]): the CPU is then asked to reschedule later
+//! ([`super::Later`]). In 7.3, a timer of the CPU ends the turn of its task (`HRTICK`).
 //!
 //! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a
-//! contended lock changes no decision. A CPU that has to reschedule decides at once, as all work is that of
-//! user mode or of a guest, where any kernel is preempted; 3.6 to 5.2 are otherwise built without
-//! `CONFIG_PREEMPT`, 6.12 with `CONFIG_PREEMPT_DYNAMIC`.
+//! contended lock changes no decision. All work is that of user mode or of a guest, where any kernel is
+//! preempted; 3.6 to 5.2 are otherwise built without `CONFIG_PREEMPT`, later ones with
+//! `CONFIG_PREEMPT_DYNAMIC`.
 
 mod balance;
 mod counters;
@@ -53,7 +56,7 @@ mod tests;
 
 pub use domains::{describe as describe_domains, slowest_balancing_ns};
 pub use queues::weight_of_nice;
-pub use settings::{Domains, LinuxEra, LinuxSettings, SoftAffinity, SpinLockKind};
+pub use settings::{Domains, LinuxEra, LinuxSettings, Preemption, SoftAffinity, SpinLockKind};
 
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts};
 use balance::{Balancer, Balancing};
@@ -82,7 +85,8 @@ pub struct Linux {
 
 impl Linux {
     /// A scheduler for all CPUs of the machine, as the kernel sees it. More tasks may come later.
-    pub fn new(settings: LinuxSettings, machine: &Machine, tasks: &[TaskFacts]) -> Self {
+    /// `seed`: of its random numbers.
+    pub fn new(settings: LinuxSettings, machine: &Machine, tasks: &[TaskFacts], seed: u64) -> Self {
         let cpus = machine.cpu_count();
         let tunables = Tunables::new(cpus);
         let features = Features::of(settings.era);
@@ -93,7 +97,7 @@ impl Linux {
             queues: Queues::new(&settings, features, &tunables, machine, &[]),
             domains: DomainTree::new(&features.domains, settings.domains, machine),
             placement: Placement::default(),
-            balancing: Balancing::new(cpus),
+            balancing: Balancing::new(cpus, seed),
             nodes: Nodes::default(),
         };
         linux.grow(tasks);
@@ -200,7 +204,17 @@ impl Policy for Linux {
             }
             _ => {}
         }
+        // Such a wake-up interrupts the CPU in any case, and that returns to its task afterwards.
+        let interrupts = match reason {
+            Reason::Wake { cpu: by, .. } if self.queues.is_lazy() => {
+                !self.queues.entity(task).delayed && by != cpu && self.wakes_by_interrupt(by, cpu)
+            }
+            _ => false,
+        };
         self.queues.enqueue(ctx, task, cpu, reason);
+        if interrupts && self.queues.of(cpu).is_told_lazily() {
+            self.queues.reschedule(ctx, cpu);
+        }
     }
 
     fn dispatch(&mut self, ctx: &mut Context<'_>, cpu: CpuId, _previous: Option<TaskId>) -> Dispatch {
@@ -311,6 +325,10 @@ impl Policy for Linux {
     }
 
     fn timer(&mut self, _: &mut Context<'_>) {}
+
+    fn turn_ends(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        self.queues.turn_ends(ctx, cpu, task);
+    }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let Self { settings, queues, placement, balancing, .. } = self;

@@ -15,6 +15,7 @@
 use super::Context;
 use super::counters::BalanceCounters;
 use super::domains::{DomainTree, Flags};
+use super::features::BalanceFeatures;
 use super::queues::{Push, Queues, Runqueues};
 use crate::policy::NodePreference;
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
@@ -83,6 +84,7 @@ impl Nodes {
         task: TaskId,
         to: CpuId,
         to_idles: bool,
+        features: &BalanceFeatures,
     ) -> Option<bool> {
         let preferred = self.of(task)?.node;
         let entity = queues.entity(task);
@@ -100,7 +102,11 @@ impl Nodes {
         if to == preferred {
             return Some(false);
         }
-        (!to_idles).then(|| self.node_weight(task, to) < self.node_weight(task, from))
+        let gain = self.gain(task, from, to);
+        if to_idles || (gain == 0 && features.equal_nodes_are_neutral) {
+            return None;
+        }
+        Some(gain < 0)
     }
 }
 
@@ -295,14 +301,37 @@ mod tests {
         assert_eq!(situation.tasks_by_cpu(), [1; 4]);
     }
 
+    /// The task prefers a third node, and its memory is as near from both.
+    #[test]
+    fn migrate_degrades_locality_of_6_18_leaves_equal_nodes_to_the_heat_of_caches() {
+        for (era, expected) in [(LinuxEra::V6_12, Some(false)), (LinuxEra::V6_18, None)] {
+            let machine = MachineBuilder::symmetric(3, 2, 1).build().unwrap();
+            let mut situation = Situation::new(era, Domains::Topology, machine);
+            let task = situation.run_on(0);
+            for (weights, expected) in
+                [([300, 300, 400], expected), ([350, 250, 400], Some(true)), ([250, 350, 400], Some(false))]
+            {
+                let preference = NodePreference { node: NodeId(2), weights: weights.into(), is_alone: true };
+                situation.linux.nodes.0[task.index()] = Some(Box::new(preference));
+                let degrades = situation.ask(|linux, ctx| {
+                    let features = &linux.features.balance;
+                    linux.nodes.degrades_locality(ctx, &linux.queues, task, CpuId(2), false, features)
+                });
+                assert_eq!(degrades, expected, "{era:?}: {weights:?}");
+            }
+        }
+    }
+
     #[test]
     fn balancing_leaves_tasks_where_they_prefer_to_be() {
         let mut situation = two_nodes();
         let task = situation.run_on(0);
         situation.queue_on(0);
         let asked = |situation: &mut Situation, to| {
-            situation
-                .ask(|linux, ctx| linux.nodes.degrades_locality(ctx, &linux.queues, task, CpuId(to), false))
+            situation.ask(|linux, ctx| {
+                let features = &linux.features.balance;
+                linux.nodes.degrades_locality(ctx, &linux.queues, task, CpuId(to), false, features)
+            })
         };
         assert_eq!(asked(&mut situation, 2), None, "nothing is known of it");
         tell(&mut situation, 0, prefers(0, [900, 100]));

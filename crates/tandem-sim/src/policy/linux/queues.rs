@@ -27,11 +27,11 @@ pub(super) use timeline::Timeline;
 
 use super::Context;
 use super::counters::QueueCounters;
-use super::discipline::{Coming, Discipline};
+use super::discipline::{Charged, Coming, Discipline};
 use super::features::{Features, LoadTracking, UseEstimates};
-use super::settings::{LinuxSettings, Tunables};
+use super::settings::{LinuxSettings, Preemption, Tunables};
 use super::soft_affinity::{MoveDirection, Strays};
-use crate::policy::Reason;
+use crate::policy::{Later, Reason};
 pub(super) use hierarchy::GroupFacts;
 use hierarchy::{Level, TaskGroup};
 use std::ops::Deref;
@@ -126,6 +126,11 @@ pub(super) struct Queues {
     lb_bias: bool,
     use_estimates: UseEstimates,
     idle_sample_is_capped: bool,
+    idle_sampled_always: bool,
+    lazy: bool,
+    hrtick: bool,
+    forks_preempt: bool,
+    wakeup_removes_delayed: bool,
     pub(super) counters: QueueCounters,
 }
 
@@ -176,6 +181,11 @@ impl Queues {
             lb_bias: features.balance.lb_bias,
             use_estimates: features.use_estimates,
             idle_sample_is_capped: features.idle_sample_is_capped,
+            idle_sampled_always: features.idle_sampled_always,
+            lazy: settings.preemption() == Preemption::Lazy,
+            hrtick: features.hrtick,
+            forks_preempt: features.forks_preempt,
+            wakeup_removes_delayed: features.wakeup_removes_delayed,
             counters: QueueCounters::default(),
         }
     }
@@ -245,6 +255,21 @@ impl Queues {
         }
     }
 
+    /// Whether preemption is lazy.
+    pub fn is_lazy(&self) -> bool {
+        self.lazy
+    }
+
+    /// Asks the CPU, which runs a task, to reschedule when it next returns to that, if preemption is lazy; if
+    /// not, at once (`resched_curr_lazy()`).
+    fn reschedule_lazily(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        if !self.lazy {
+            self.reschedule(ctx, cpu);
+        } else if self.rqs.cpus[cpu.index()].tell_lazily() {
+            ctx.later.push(Later::AtReturn(cpu));
+        }
+    }
+
     /// Charges the running task of the CPU up to now, and the groups that it is in (`update_curr()`). The
     /// kernel charges some of the groups a little later.
     fn charge(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
@@ -259,15 +284,15 @@ impl Queues {
         }
         entity.exec_start_ns = now_ns;
         let (mut member, mut level) = (Member::Task(task), self.rqs.level_of(task));
-        let mut is_over = false;
+        let mut charged = Charged::GoesOn;
         loop {
-            is_over |= self.discipline.charge(level, self.rqs.timeline(level), member, ran_ns);
+            charged = charged.max(self.discipline.charge(level, self.rqs.timeline(level), member, ran_ns));
             let Some(above) = self.rqs.up(level) else { break };
             (member, level) = above;
         }
-        if is_over {
-            self.counters.slices_ended += 1;
-            self.reschedule(ctx, cpu);
+        if charged != Charged::GoesOn {
+            self.counters.slices_ended += u64::from(charged == Charged::SliceOver);
+            self.reschedule_lazily(ctx, cpu);
         }
     }
 
@@ -309,12 +334,18 @@ impl Queues {
         if !entity.delayed {
             self.rqs.load.count_estimate(queue, entity);
         }
+        if entity.delayed {
+            queue.begins_to_leave();
+        }
         entity.is_new = false;
         self.move_to_list_head(task);
         self.come(task, coming);
         self.rqs.overload |= self.rqs.cpus[cpu.index()].nr_running() > 1;
         self.strays.note(ctx, task, cpu);
-        self.preempt(ctx, cpu, task);
+        self.update_hrtick(ctx, cpu);
+        if coming != Coming::New || self.forks_preempt || self.of(cpu).curr().is_none() {
+            self.preempt(ctx, cpu, task);
+        }
     }
 
     /// A task that waits leaves the queue of its CPU, which is charged up to now.
@@ -322,6 +353,9 @@ impl Queues {
         self.track(task);
         let queue = &mut self.rqs.cpus[cpu.index()];
         self.rqs.load.count_out(queue, &mut self.rqs.entities[task.index()]);
+        if self.rqs.entities[task.index()].delayed {
+            queue.leaves_no_longer();
+        }
         self.go(task, false);
     }
 
@@ -341,12 +375,17 @@ impl Queues {
         };
         let own = self.rqs.level_of(current);
         let [(current, level), (task, _)] = self.rqs.rivals(current, task);
-        if !self.discipline.preempts(level, self.rqs.timeline(level), current, task) {
+        let preempts = match self.wakeup_removes_delayed {
+            true => self.pick_from(ctx, level) == Some(task),
+            false => self.discipline.preempts(level, self.rqs.timeline(level), current, task),
+        };
+        if !preempts {
             return;
         }
         self.counters.wakeup_preemptions += 1;
-        self.reschedule(ctx, cpu);
-        let last = self.discipline.cfs().is_some_and(|cfs| cfs.is_full(self.rqs.timeline(own)));
+        self.reschedule_lazily(ctx, cpu);
+        let Some(cfs) = self.discipline.cfs() else { return };
+        let last = cfs.is_full(self.rqs.timeline(own));
         self.mark_next(task, level);
         if last && current.task().is_some() {
             self.mark_last(current, level);
@@ -424,9 +463,21 @@ impl Queues {
         self.charge(ctx, cpu);
         self.track(task);
         self.stays_after_all(Member::Task(task), self.rqs.level_of(task));
+        self.rqs.cpus[cpu.index()].leaves_no_longer();
         let entity = &mut self.rqs.entities[task.index()];
         self.rqs.load.count_estimate(&mut self.rqs.cpus[cpu.index()], entity);
         self.preempt(ctx, cpu, task);
+    }
+
+    /// Whether the task, on a CPU or in a queue, is ahead of its share, by a discipline that knows.
+    pub fn is_ahead(&self, task: TaskId) -> bool {
+        let level = self.level_of(task);
+        self.discipline.is_ahead(level, self.rqs.timeline(level), Member::Task(task))
+    }
+
+    /// Whether the queue for the task on the CPU is empty.
+    pub fn is_empty_for(&self, task: TaskId, cpu: CpuId) -> bool {
+        self.rqs.timeline(self.level_on(task, cpu)).is_empty()
     }
 
     /// The task, which runs, begins to exit.
@@ -457,6 +508,18 @@ impl Queues {
 
     pub fn discipline_mut(&mut self) -> &mut Discipline {
         &mut self.discipline
+    }
+
+    /// Makes a task that waits one that is about to leave.
+    pub fn delay(&mut self, task: TaskId) {
+        let entity = &mut self.rqs.entities[task.index()];
+        entity.delayed = true;
+        self.rqs.cpus[entity.cpu.index()].begins_to_leave();
+    }
+
+    /// Another task has yielded to this one, which waits.
+    pub fn mark_yielded_to(&mut self, task: TaskId) {
+        self.mark_next(Member::Task(task), self.level_of(task));
     }
 
     /// The same queues without any record of soft affinity.
@@ -521,8 +584,7 @@ impl Queues {
     }
 
     pub fn is_eligible(&mut self, task: TaskId) -> bool {
-        let level = self.level_of(task);
-        !self.discipline.delays_dequeue(level, self.rqs.timeline(level), Member::Task(task))
+        !self.is_ahead(task)
     }
 
     pub fn note_lag(&mut self, task: TaskId) -> i64 {

@@ -11,8 +11,42 @@ pub enum LinuxEra {
     V4_2,
     /// CFS of 2019: a CPU remembers the use of tasks that sleep, and the search for idle CPUs has a limit.
     V5_2,
-    /// EEVDF of 2024.
+    /// EEVDF of 2024, as its stable releases have it since early 2026 (read: 6.12.107).
     V6_12,
+    /// EEVDF of 2025, as its stable releases have it (from 6.18.5 on).
+    V6_18,
+    /// EEVDF of 2026.
+    V7_3,
+}
+
+/// When a CPU that has to reschedule does so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preemption {
+    /// At once if its task is in user mode or in a guest, as all work here is.
+    Voluntary,
+    /// At once. Here that is the same.
+    Full,
+    /// For the end of a slice and for a wake-up, when it next returns from its kernel to its task, for which
+    /// no interrupt is sent; else at once. From 6.13 on.
+    Lazy,
+}
+
+impl Preemption {
+    /// That of a kernel as distributions ship it. Assumed for 6.18: as Debian's 6.12.
+    fn usual(era: LinuxEra) -> Self {
+        if era < LinuxEra::V7_3 { Self::Voluntary } else { Self::Lazy }
+    }
+
+    /// Why a kernel of that era cannot have it, in one sentence.
+    pub fn problem(self, era: LinuxEra) -> Option<&'static str> {
+        match self {
+            Self::Lazy if era <= LinuxEra::V6_12 => Some("`preemption = \"lazy\"` begins with version 6.18"),
+            Self::Voluntary if era >= LinuxEra::V7_3 => {
+                Some("version 7.3 has no `preemption = \"voluntary\"`; allowed are \"full\" and \"lazy\"")
+            }
+            _ => None,
+        }
+    }
 }
 
 impl LinuxEra {
@@ -54,7 +88,7 @@ pub enum SoftAffinity {
         /// `sched_preferred`.
         preferred: u32,
     },
-    /// A variant of this project's own, for 5.2 and 6.12: a task that wakes up takes an idle CPU, one that it
+    /// A variant of this project's own, from 5.2 on: a task that wakes up takes an idle CPU, one that it
     /// prefers if there is one, and waits only where it prefers to be.
     WorkConserving,
 }
@@ -83,7 +117,7 @@ impl SoftAffinity {
                 Some("soft affinity with tunables is for version 5.2 only")
             }
             Self::WorkConserving if era < LinuxEra::V5_2 => {
-                Some("work-conserving soft affinity is for versions 5.2 and 6.12 only")
+                Some("work-conserving soft affinity begins with version 5.2")
             }
             _ => None,
         }
@@ -102,6 +136,8 @@ pub struct LinuxSettings {
     /// Whether a vCPU's stolen time is subtracted from the time that its tasks are charged for, as with
     /// `CONFIG_PARAVIRT_TIME_ACCOUNTING` and a hypervisor that reports it. Makes no difference on real CPUs.
     pub steal_clock: bool,
+    /// When a CPU that has to reschedule does so; `None`: lazily in 7.3, at once before.
+    pub preemption: Option<Preemption>,
     /// Spin locks of the kernel; `None`: those of the era, queued from 4.2 on and ticket locks before.
     pub spin_locks: Option<SpinLockKind>,
     /// Treatment of the soft affinities of tasks.
@@ -119,8 +155,13 @@ impl LinuxSettings {
     pub fn spin_lock_kind(&self) -> SpinLockKind {
         self.spin_locks.unwrap_or(match self.era {
             LinuxEra::V3_6 => SpinLockKind::Ticket,
-            LinuxEra::V4_2 | LinuxEra::V5_2 | LinuxEra::V6_12 => SpinLockKind::Queued,
+            _ => SpinLockKind::Queued,
         })
+    }
+
+    /// When a CPU that has to reschedule does so.
+    pub fn preemption(&self) -> Preemption {
+        self.preemption.unwrap_or(Preemption::usual(self.era))
     }
 
     /// Length of a tick, ns.
@@ -130,13 +171,14 @@ impl LinuxSettings {
 }
 
 impl Default for LinuxSettings {
-    /// 6.12 as Debian builds it: 250 Hz, steal clock.
+    /// 6.12 as Debian builds it: 250 Hz, no steal clock (`CONFIG_PARAVIRT_TIME_ACCOUNTING` is off).
     fn default() -> Self {
         Self {
             era: LinuxEra::V6_12,
             domains: Domains::Topology,
             tick_hz: 250,
-            steal_clock: true,
+            steal_clock: false,
+            preemption: None,
             spin_locks: None,
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
@@ -171,7 +213,7 @@ impl Tunables {
             latency_ns: 6_000_000 * factor,
             min_granularity_ns: 750_000 * factor,
             wakeup_granularity_ns: 1_000_000 * factor,
-            base_slice_ns: 750_000 * factor,
+            base_slice_ns: 700_000 * factor,
             migration_cost_ns: 500_000,
             nr_migrate: 32,
         }

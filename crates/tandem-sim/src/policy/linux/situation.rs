@@ -1,5 +1,6 @@
 //! A scheduler in a situation that a test sets up by hand, with a small loop of ticks to observe the result.
 
+use super::super::Later;
 use super::queues::RunQueue;
 use super::*;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl Situation {
 
     pub fn with(settings: LinuxSettings, machine: Machine) -> Self {
         Self {
-            linux: Linux::new(settings, &machine, &[]),
+            linux: Linux::new(settings, &machine, &[], 1),
             facts: Vec::new(),
             now_ns: 10_000_000_000,
             scanned: 0,
@@ -61,6 +62,7 @@ impl Situation {
 
     /// Asks the scheduler, and keeps the CPUs that it kicks and locks.
     pub fn ask<R>(&mut self, question: impl FnOnce(&mut Linux, &mut Context<'_>) -> R) -> R {
+        let mut later = Vec::new();
         let mut context = Context {
             now_ns: self.now_ns,
             machine: &self.machine,
@@ -70,9 +72,24 @@ impl Situation {
             peers_scanned: &mut self.scanned,
             locked: &mut self.locked,
             alarms: &mut Vec::new(),
+            later: &mut later,
             failure: &mut None,
         };
-        question(&mut self.linux, &mut context)
+        let answer = question(&mut self.linux, &mut context);
+        self.kicked.extend(later.iter().filter_map(|what| match what {
+            Later::AtReturn(cpu) => Some(cpu),
+            Later::At { .. } => None,
+        }));
+        answer
+    }
+
+    /// From now on newly idle CPUs leave nothing to chance.
+    pub fn always_search(&mut self) {
+        for cpu in self.machine.all_cpus().iter() {
+            for at in self.linux.domains.of(cpu) {
+                self.linux.domains.domain_mut(at).newidle.ratio = domains::NewidleRate::SCALE;
+            }
+        }
     }
 
     /// Sets the CPUs that a task may use.

@@ -1,5 +1,6 @@
 //! The scheduler on one and two CPUs, driven by hand: ticks come as time passes, kicks are answered at once.
 
+use super::super::Later;
 use super::discipline::Discipline;
 use super::queues::Entity;
 use super::*;
@@ -9,12 +10,15 @@ use tandem_machine::MachineBuilder;
 use tandem_machine::cpumask::CpuMask;
 
 mod directed_yield;
+mod eras;
 mod fairness;
 mod invariants;
 mod loads;
 mod wakeups;
 
-const ERAS: [LinuxEra; 4] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12];
+const ERAS: [LinuxEra; 6] =
+    [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12, LinuxEra::V6_18, LinuxEra::V7_3];
+const EEVDF: [LinuxEra; 3] = [LinuxEra::V6_12, LinuxEra::V6_18, LinuxEra::V7_3];
 const CFS: [LinuxEra; 3] = [LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2];
 const MS: u64 = 1_000_000;
 const CPU: CpuId = CpuId(0);
@@ -54,7 +58,7 @@ impl Hand {
         // Ticks that are finer than any slice, so that slices end when they are over.
         let settings = LinuxSettings { tick_hz: 10_000, ..settings };
         Self {
-            linux: Linux::new(settings, &machine, &[]),
+            linux: Linux::new(settings, &machine, &[], 1),
             stolen_ns: vec![0; machine.cpu_count()],
             running: vec![None; machine.cpu_count()],
             ran_ns: vec![0; facts.len()],
@@ -64,9 +68,10 @@ impl Hand {
         }
     }
 
-    /// Asks the scheduler; returns the answer and the CPUs that it kicks.
+    /// Asks the scheduler; returns the answer and the CPUs that it kicks, as if all returned to their tasks
+    /// right afterwards.
     fn ask<R>(&mut self, question: impl FnOnce(&mut Linux, &mut Context<'_>) -> R) -> (R, Vec<CpuId>) {
-        let mut kicked = Vec::new();
+        let (mut kicked, mut later) = (Vec::new(), Vec::new());
         let mut context = Context {
             now_ns: self.now_ns,
             machine: &self.machine,
@@ -76,9 +81,15 @@ impl Hand {
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
             alarms: &mut Vec::new(),
+            later: &mut later,
             failure: &mut None,
         };
-        (question(&mut self.linux, &mut context), kicked)
+        let answer = question(&mut self.linux, &mut context);
+        kicked.extend(later.iter().filter_map(|what| match what {
+            Later::AtReturn(cpu) => Some(cpu),
+            Later::At { .. } => None,
+        }));
+        (answer, kicked)
     }
 
     /// Asks the scheduler, and lets the CPUs that it kicks decide; returns these CPUs.

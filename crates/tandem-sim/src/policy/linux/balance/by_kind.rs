@@ -42,14 +42,14 @@ impl Search<'_> {
         for (nth, group) in self.domains.groups(attempt.at).enumerate() {
             let mut stats = GroupStats::measure(self.queues, group, imbalance_pct, None);
             total.add(&stats);
-            let shares = nth > 0 && idle && groups_are_cores && stats.nr_running > 1;
+            let shares = nth > 0 && idle && groups_are_cores && self.counted(&stats) > 1;
             if shares && stats.kind < GroupKind::SharedCore {
                 stats.kind = GroupKind::SharedCore;
             }
             if nth == 0 {
                 local = Some(stats);
             } else if self.members(group).next().is_some()
-                && stats.nr_running > 0
+                && self.counted(&stats) > 0
                 && busiest.is_none_or(|(best, _)| is_busier(&stats, &best))
             {
                 busiest = Some((stats, nth));
@@ -60,6 +60,11 @@ impl Search<'_> {
             (amount > 0).then_some(Imbalance { group, amount, unit })
         });
         (found, total.util)
+    }
+
+    /// Tasks of the group; since 6.14 without those that are leaving (`sum_h_nr_running`).
+    fn counted(&self, stats: &GroupStats) -> u32 {
+        if self.features.h_nr_runnable { stats.nr_runnable } else { stats.nr_running }
     }
 
     /// What should move from the busiest group to the own one, if anything, and how much
@@ -88,7 +93,7 @@ impl Search<'_> {
             let settled = busiest.kind != GroupKind::Overloaded
                 && (!idle
                     || (busiest.weight > 1 && local.idle_cpus <= busiest.idle_cpus + 1)
-                    || busiest.nr_running == 1);
+                    || self.counted(busiest) == 1);
             if settled && !spread {
                 return None;
             }

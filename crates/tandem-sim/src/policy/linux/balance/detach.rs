@@ -29,8 +29,10 @@ pub(super) struct Detached {
 
 /// Why a task stays or goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     Pinned,
+    /// It is leaving, or ahead of its share: not for now.
+    Stays,
     Hot,
     Goes,
 }
@@ -56,7 +58,7 @@ impl Balancer<'_> {
             return result;
         }
         let failed = self.domains.domain(attempt.at).failed;
-        let mut any_movable = false;
+        let (mut any_movable, mut any_stays) = (false, false);
         let mut last = None;
         let looks = (self.nr_migrate as usize).min(self.queues.of(busiest).nr_running());
         for _ in 0..looks {
@@ -66,9 +68,13 @@ impl Balancer<'_> {
             }
             let Some(task) = self.next_in_list(busiest, last) else { break };
             last = Some(self.queues.entity(task).list_position);
-            match self.verdict(ctx, attempt, task) {
+            match self.verdict(ctx, attempt, task, imbalance.unit) {
                 Verdict::Pinned => {
                     result.some_pinned = true;
+                    continue;
+                }
+                Verdict::Stays => {
+                    any_stays = true;
                     continue;
                 }
                 Verdict::Hot => {
@@ -94,9 +100,10 @@ impl Balancer<'_> {
         }
         // The running task may be the only one that could move, so the queue is not given up for it.
         let running = self.queues.of(busiest).curr();
-        let running_may =
-            running.is_some_and(|task| ctx.tasks[task.index()].hard_affinity.contains(attempt.cpu));
-        result.all_pinned = result.some_pinned && !any_movable && !running_may;
+        let running_may = running.is_some_and(|task| {
+            ctx.tasks[task.index()].hard_affinity.contains(attempt.cpu) && !self.stays(attempt, task)
+        });
+        result.all_pinned = (result.some_pinned || any_stays) && !any_movable && !running_may;
         result
     }
 
@@ -115,7 +122,27 @@ impl Balancer<'_> {
         next.map(|(_, task)| task)
     }
 
-    fn verdict(&mut self, ctx: &Context<'_>, attempt: Attempt, task: TaskId) -> Verdict {
+    /// Whether the task is ahead of its share and stays for that, as the CPU that balances has tasks and no
+    /// attempt has failed.
+    fn stays(&self, attempt: Attempt, task: TaskId) -> bool {
+        self.features.ineligible_stays
+            && self.domains.domain(attempt.at).failed == 0
+            && !self.queues.is_empty_for(task, attempt.cpu)
+            && self.queues.is_ahead(task)
+    }
+
+    /// `unit`: what is to move.
+    pub(super) fn verdict(
+        &mut self,
+        ctx: &Context<'_>,
+        attempt: Attempt,
+        task: TaskId,
+        unit: Unit,
+    ) -> Verdict {
+        let leaves = self.features.h_nr_runnable && self.queues.entity(task).delayed;
+        if (leaves && unit != Unit::Load) || self.stays(attempt, task) {
+            return Verdict::Stays;
+        }
         if !ctx.tasks[task.index()].hard_affinity.contains(attempt.cpu) {
             return Verdict::Pinned;
         }
@@ -130,7 +157,14 @@ impl Balancer<'_> {
         let keeps_cache =
             !self.features.smt_is_cache_hot && domain.tunables.flags.contains(Flags::SHARE_CAPACITY);
         let to_idles = attempt.idleness == Idleness::Idle;
-        let hot = match self.nodes.degrades_locality(ctx, self.queues, task, attempt.cpu, to_idles) {
+        let hot = match self.nodes.degrades_locality(
+            ctx,
+            self.queues,
+            task,
+            attempt.cpu,
+            to_idles,
+            self.features,
+        ) {
             Some(degrades) => degrades,
             None => !keeps_cache && self.queues.ran_ago_ns(ctx, task) < self.migration_cost_ns,
         };

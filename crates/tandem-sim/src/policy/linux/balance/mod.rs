@@ -11,7 +11,8 @@
 //!
 //! Simplified against the kernels:
 //! - An attempt takes no time in which other CPUs could interfere: a queue does not change between the search
-//!   and its lock, and two CPUs that balance a level between nodes do not wait for each other.
+//!   and its lock. Before 6.12, two CPUs may balance a level between nodes at one time; from then on, one is
+//!   taken to be at it for as long as the search of a newly idle CPU takes.
 //! - A task that may not run on the CPU that balances is not offered to the other CPUs of its group.
 //! - CPUs are equal and lose no capacity to interrupts or real-time tasks; there is no packing.
 
@@ -28,6 +29,7 @@ use super::domains::{DomainTree, Flags, Group};
 use super::features::{BalanceFeatures, KeepsGroupImbalance};
 use super::numa::Nodes;
 use super::queues::{FULL_USE, Queues, Runqueues};
+use crate::engine::random::{Entity, Stream};
 use new_idle::NewIdleSearch;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
@@ -43,15 +45,21 @@ pub(super) struct Balancing {
     /// Tick from which on an idle CPU may be kicked to balance for all idle ones.
     next_nohz_tick: u64,
     new_idle_search: Option<NewIdleSearch>,
+    /// Until when some CPU balances between nodes, ns (`sched_balance_running`).
+    serialised_until_ns: u64,
+    /// What decides whether a newly idle CPU searches (`sched_rng()`).
+    random: Stream,
     pub counters: BalanceCounters,
 }
 
 impl Balancing {
-    pub fn new(cpus: usize) -> Self {
+    pub fn new(cpus: usize, seed: u64) -> Self {
         Self {
             pinned: CpuMask::empty(cpus),
             next_nohz_tick: 0,
             new_idle_search: None,
+            serialised_until_ns: 0,
+            random: Stream::new(seed, Entity::NewIdle, 0),
             counters: BalanceCounters::default(),
         }
     }
@@ -169,6 +177,9 @@ impl Balancer<'_> {
             if tick < self.next_balance_tick(at, idleness) {
                 continue;
             }
+            if !self.features.newidle_is_serialised && !self.begins_alone(ctx.now_ns, at) {
+                continue;
+            }
             let outcome = self.balance(ctx, Attempt { cpu, by, at, idleness });
             self.domains.domain_mut(at).last_balance_tick = tick;
             match outcome {
@@ -209,6 +220,10 @@ impl Balancer<'_> {
             self.found_balance(attempt, false);
             return Outcome::NotOurs;
         }
+        if self.features.newidle_is_serialised && !self.begins_alone(ctx.now_ns, attempt.at) {
+            self.found_balance(attempt, false);
+            return Outcome::Nothing;
+        }
         self.balancing.pinned.remove_all(ctx.machine.all_cpus());
         let mut all_pinned = false;
         loop {
@@ -239,6 +254,21 @@ impl Balancer<'_> {
             self.moved_nothing(ctx, attempt, busiest, imbalance.unit, runs_alone);
             return Outcome::Nothing;
         }
+    }
+
+    /// Whether no other CPU balances between nodes, if this domain is between nodes; this one does from now
+    /// on, for as long as it takes to compare the queues (`SD_SERIALIZE`).
+    fn begins_alone(&mut self, now_ns: u64, at: usize) -> bool {
+        let domain = self.domains.domain(at);
+        if !self.features.serialised || !domain.tunables.flags.contains(Flags::NUMA) {
+            return true;
+        }
+        let is_alone = now_ns >= self.balancing.serialised_until_ns;
+        if is_alone {
+            let search_ns = domain.lines_ns * u64::from(self.features.queue_lines);
+            self.balancing.serialised_until_ns = now_ns + search_ns;
+        }
+        is_alone
     }
 
     /// Counts the failure, and asks for the running task if there were too many. `runs_alone`: it is the only
@@ -370,7 +400,8 @@ impl<'a> Search<'a> {
         let loads = self.queues.loads();
         let mut busiest: Option<(u64, CpuId)> = None;
         for cpu in self.members(group) {
-            let running = self.queues.of(cpu).nr_running();
+            let queue = self.queues.of(cpu);
+            let running = if self.features.h_nr_runnable { queue.nr_runnable() } else { queue.nr_running() };
             let measure = match imbalance.unit {
                 // Its only task would be too much.
                 Unit::Load if running == 1 && loads.of_cpu(cpu) > imbalance.amount => continue,

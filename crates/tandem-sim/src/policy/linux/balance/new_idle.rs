@@ -7,6 +7,9 @@
 //! and the time that the CPU waits for and holds the locks that the search takes, as the simulator charges
 //! it.
 //!
+//! From 6.12 on, chance decides as well: of the searches that would be worth it, the CPU makes as large a part
+//! as has found work of late, domain by domain (`NI_RANDOM`).
+//!
 //! Limits: the time of the instructions is left out, as are interrupts, and, in a guest, the time for which
 //! the vCPU is kept from running meanwhile; so searches take less time here, and vary less, than measured
 //! ones. A guest's locks cost nothing. All lines of the queues have been written since the search before.
@@ -17,9 +20,11 @@
 
 use super::{Attempt, Balancer, Idleness, Outcome};
 use crate::policy::Context;
-use crate::policy::linux::domains::Flags;
+use crate::policy::linux::domains::{Flags, NewidleRate};
+use crate::policy::linux::features::NewidleRandom;
 use crate::policy::linux::queues::Push;
 use crate::policy::linux::soft_affinity::MoveDirection;
+use crate::program::Amount;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Period after which the longest time of a search shrinks by [`KEEPS_OF_256`], ns.
@@ -62,10 +67,13 @@ impl Balancer<'_> {
                 continue;
             }
             let cost_ns = domain.lines_ns * u64::from(features.queue_lines);
+            let Some(worth) = self.draw_new_idle(ctx.now_ns, at) else { continue };
             let locked = ctx.locked.len();
             self.update_idle_loads(ctx, cpu, at);
             let outcome = self.balance(ctx, Attempt { cpu, by: cpu, at, idleness: Idleness::Newly });
             spent_ns += cost_ns;
+            let success = if matches!(outcome, Outcome::Moved(_)) { worth } else { 0 };
+            self.note_new_idle_attempt(ctx.now_ns, at, success);
             self.note_new_idle_cost(ctx.now_ns, at, cost_ns);
             if features.newidle_lb_cost && ctx.locked.len() > locked {
                 self.balancing.new_idle_search =
@@ -84,6 +92,33 @@ impl Balancer<'_> {
         let Some(search) = self.balancing.new_idle_search.take_if(|search| search.cpu == cpu) else { return };
         self.note_new_idle_cost(search.now_ns, search.at, search.cost_ns + locks_ns);
         self.queues.of_mut(cpu).note_idle_balance_cost(search.spent_ns + locks_ns);
+    }
+
+    /// Draws whether the CPU searches the domain. Returns what a success counts, so that a rate comes out
+    /// that does not depend on how rarely it searches; `None` if it goes on to the next domain, which counts
+    /// as a failure.
+    pub(super) fn draw_new_idle(&mut self, now_ns: u64, at: usize) -> Option<u32> {
+        let ratio = self.domains.domain(at).newidle.ratio;
+        if self.features.newidle_random == NewidleRandom::Never || ratio >= NewidleRate::SCALE {
+            return Some(1);
+        }
+        let drawn = self.balancing.random.draw(Amount::Uniform(0, u64::from(NewidleRate::SCALE) - 1));
+        let weight = 1 + ratio;
+        if drawn > u64::from(weight) {
+            self.note_new_idle_attempt(now_ns, at, 0);
+            return None;
+        }
+        Some((NewidleRate::SCALE + weight / 2) / weight)
+    }
+
+    /// Counts an attempt on the domain (`update_newidle_stats()`).
+    fn note_new_idle_attempt(&mut self, now_ns: u64, at: usize, success: u32) {
+        let with_rate = match self.features.newidle_random {
+            NewidleRandom::Never => return,
+            NewidleRandom::BySuccess => false,
+            NewidleRandom::BySuccessAndRate => true,
+        };
+        self.domains.domain_mut(at).newidle.count(now_ns, success, with_rate);
     }
 
     /// 5.2: before the CPU compares the groups, it updates the load that tasks have left on CPUs that idle,

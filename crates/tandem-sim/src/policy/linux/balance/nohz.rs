@@ -1,7 +1,8 @@
 //! Balancing for CPUs that idle, and so have no ticks of their own (`nohz_balancer_kick()`,
 //! `nohz_idle_balance()`).
 //!
-//! A busy CPU that sees at its tick that others could help kicks the first idle CPU, which balances for
+//! A busy CPU that sees at its tick that others could help kicks the first idle CPU, in 7.3 rather the first
+//! whose core idles, which balances for
 //! itself and for all other idle ones until it has something to run.
 //!
 //! Simplified: 3.6 does not refresh the load of the CPUs that it balances for; here all eras do. 6.12 also
@@ -21,14 +22,19 @@ impl Balancer<'_> {
         if tick < self.balancing.next_nohz_tick || !self.idlers_could_help(cpu) {
             return;
         }
-        let allowed = ctx.machine.all_cpus();
-        let Some(idle) = self.queues.idle().next_and_wrapping(allowed, CpuId(0)).filter(|&idle| idle != cpu)
-        else {
-            return;
-        };
+        let Some(idle) = self.idle_balancer(ctx).filter(|&idle| idle != cpu) else { return };
         self.balancing.next_nohz_tick = tick + 1;
         self.queues.of_mut(idle).nohz_kick();
         self.queues.reschedule(ctx, idle);
+    }
+
+    /// The idle CPU that balances for all: the first, since 7.3 the first whose core idles if there is one
+    /// (`find_new_ilb()`).
+    pub(super) fn idle_balancer(&self, ctx: &Context<'_>) -> Option<CpuId> {
+        let idle = self.queues.idle();
+        let core_idles = |cpu: &CpuId| ctx.machine.siblings(*cpu).is_subset(idle);
+        let on_idle_core = if self.features.ilb_idle_core { idle.iter().find(core_idles) } else { None };
+        on_idle_core.or_else(|| idle.iter().next())
     }
 
     /// Whether the CPU has more than it can run at once, or several CPUs of its cache are busy: their tasks

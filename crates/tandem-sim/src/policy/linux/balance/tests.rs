@@ -4,15 +4,16 @@ use super::*;
 use crate::policy::Policy;
 use crate::policy::linux::Domains::{Flat, Topology};
 use crate::policy::linux::LinuxEra;
-use crate::policy::linux::LinuxEra::{V3_6, V4_2, V5_2, V6_12};
+use crate::policy::linux::LinuxEra::{V3_6, V4_2, V5_2, V6_12, V6_18, V7_3};
 use crate::policy::linux::situation::{Situation, one_node};
 use tandem_machine::MachineBuilder;
 use tandem_machine::ids::TaskId;
 
+mod eras;
 mod locks;
 mod soft_affinity;
 
-const ERAS: [LinuxEra; 4] = [V3_6, V4_2, V5_2, V6_12];
+const ERAS: [LinuxEra; 6] = [V3_6, V4_2, V5_2, V6_12, V6_18, V7_3];
 
 /// Balances the level of the CPU.
 fn balance(it: &mut Situation, cpu: u32, level: usize, idleness: Idleness) -> Outcome {
@@ -75,7 +76,7 @@ fn an_idle_cpu_of_6_12_fills_up_its_time_and_leaves_the_other_one_task() {
     assert_eq!(it.tasks_by_cpu(), [1, 3]);
 }
 
-/// `can_migrate_task()` of 6.12.0 does not ask whether a task is leaving.
+/// `can_migrate_task()` of 6.12 does not ask whether a task is leaving.
 #[test]
 fn can_migrate_task_takes_tasks_that_are_leaving() {
     let mut it = pair(V6_12);
@@ -337,6 +338,7 @@ fn a_cpu_that_runs_out_of_work_takes_a_waiting_task_unless_it_will_not_idle_for_
             let task = it.run_on(1);
             it.linux.queues.of_mut(CpuId(1)).set_avg_idle_ns(avg_idle_ns);
             // An earlier search took some time.
+            it.always_search();
             let at = it.linux.domains.of(CpuId(1)).start;
             it.linux.domains.domain_mut(at).newidle_cost_ns = 1_000;
             it.ask(|linux, ctx| linux.blocked(ctx, CpuId(1), task));
@@ -348,6 +350,7 @@ fn a_cpu_that_runs_out_of_work_takes_a_waiting_task_unless_it_will_not_idle_for_
 
 /// Lets the CPU, which has two idle neighbours near and one package far away, search as a newly idle one.
 fn search_newly_idle(it: &mut Situation, cpu: u32) {
+    it.always_search();
     it.linux.queues.set_overload(true);
     it.linux.queues.of_mut(CpuId(cpu)).set_avg_idle_ns(1_000_000);
     it.ask(|linux, ctx| linux.balancer().balance_new_idle(ctx, CpuId(cpu)));
@@ -419,6 +422,7 @@ fn add_nr_running_sets_overload_and_update_sd_lb_stats_clears_it() {
         it.settle();
         assert_eq!(it.tasks_by_cpu().iter().max(), Some(&1), "{era:?}");
         assert!(it.linux.queues.overload(), "{era:?}: no look at all CPUs has come since");
+        it.always_search();
         let looks_in_vain = |it: &mut Situation| {
             it.scanned = 0;
             it.linux.queues.of_mut(CpuId(1)).set_avg_idle_ns(1_000_000);

@@ -1,4 +1,4 @@
-//! Earliest eligible virtual deadline first (6.12).
+//! Earliest eligible virtual deadline first (6.12, 6.18 and 7.3).
 //!
 //! Problem: the same as that of CFS ([`cfs`](super::cfs)), without its heuristics for tasks that sleep.
 //!
@@ -14,13 +14,17 @@
 //!    (`PLACE_LAG`). A task that blocks while it is ahead stays in the queue until it is eligible, and so
 //!    pays for having run ahead (`DELAY_DEQUEUE`); any gain beyond that is dropped (`DELAY_ZERO`).
 //! 5. A new task starts at the average, with half a slice until its deadline (`PLACE_DEADLINE_INITIAL`).
+//! 6. A task that goes on without a switch after its slice is protected no longer. Once that matters, another
+//!    pick is due: in 6.12 when it is ahead of the average (`did_preempt_short()`), later at each charge.
+//! 7. A task that yields is charged for the rest of its slice. The target of a directed yield runs next if it
+//!    is eligible (`PICK_BUDDY`).
 //!
-//! Left out: `PREEMPT_SHORT` and the slices that tasks may ask for: all tasks here have the same slice, and
-//! then it has no effect; `SCHED_BATCH` and `SCHED_IDLE`; `NEXT_BUDDY`, off by default. A task that
-//! is leaving does not count as running, as in later releases.
+//! Left out: the slices that tasks may ask for, so that all are equal, and with them what is left of
+//! `PREEMPT_SHORT` and the `vprot` of 6.18; `SCHED_BATCH` and `SCHED_IDLE`; `NEXT_BUDDY`, off by default.
 
-use super::{Coming, virtual_time};
-use crate::policy::linux::queues::{LevelId, Member, OfMembers, Timeline};
+use super::{Charged, Coming, virtual_time};
+use crate::policy::linux::features::EevdfFeatures;
+use crate::policy::linux::queues::{LevelId, Member, NICE_0_WEIGHT, OfMembers, Timeline};
 use crate::policy::linux::settings::Tunables;
 use tandem_machine::ids::TaskId;
 
@@ -31,6 +35,8 @@ struct EevdfQueue {
     waiting_vruntime: i128,
     /// The average virtual run time when the queue last became empty.
     empty_vruntime: i64,
+    /// What should run next, because a task has yielded to it; it waits (`next`).
+    next_buddy: Option<Member>,
 }
 
 /// The state of EEVDF for a task, or for a group in its parent's queue.
@@ -46,11 +52,18 @@ pub(in crate::policy::linux) struct EevdfTask {
     pub lag: i64,
     /// The deadline that it had when it was chosen to run.
     pub chosen_deadline: i64,
+    /// It has blocked while it was ahead, and is about to leave (`sched_delayed`).
+    is_leaving: bool,
 }
 
 impl EevdfTask {
     fn weighted_vruntime(&self) -> i128 {
         i128::from(self.weight) * i128::from(self.vruntime)
+    }
+
+    /// Whether it is in the slice for which it was chosen (`protect_slice()`).
+    fn is_protected(&self) -> bool {
+        self.chosen_deadline == self.deadline
     }
 }
 
@@ -72,6 +85,7 @@ impl Sums {
 /// Earliest eligible virtual deadline first.
 #[derive(Clone, Debug)]
 pub(in crate::policy::linux) struct Eevdf {
+    features: EevdfFeatures,
     base_slice_ns: u64,
     /// Longest lag, for a task of nice 0.
     lag_limit_ns: u64,
@@ -80,11 +94,16 @@ pub(in crate::policy::linux) struct Eevdf {
 }
 
 impl Eevdf {
-    /// For this many queues. The longest lag is two slices or, if that is longer, a tick.
-    pub fn new(tunables: &Tunables, levels: usize, tick_period_ns: u64) -> Self {
+    /// For this many queues.
+    pub fn new(features: EevdfFeatures, tunables: &Tunables, levels: usize, tick_period_ns: u64) -> Self {
+        let base_slice_ns = tunables.base_slice_ns;
         Self {
-            base_slice_ns: tunables.base_slice_ns,
-            lag_limit_ns: (2 * tunables.base_slice_ns).max(tick_period_ns),
+            features,
+            base_slice_ns,
+            lag_limit_ns: match features.lag_of_slice_and_tick {
+                true => base_slice_ns + tick_period_ns,
+                false => (2 * base_slice_ns).max(tick_period_ns),
+            },
             queues: vec![EevdfQueue::default(); levels],
             members: OfMembers::new(levels, EevdfTask::default()),
         }
@@ -156,13 +175,19 @@ impl Eevdf {
             };
     }
 
-    /// Records how far a task that is about to leave the CPU or its queue is behind the average
-    /// (`update_entity_lag()`).
-    pub fn note_lag(&mut self, level: LevelId, tasks: &Timeline, task: Member) {
+    /// Records how far a task that is about to leave the CPU or its queue is behind the average; returns
+    /// whether it is not exactly as far (`update_entity_lag()`).
+    pub fn note_lag(&mut self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
         let average = self.average_vruntime(level, tasks);
+        let debt_is_fixed = self.features.delayed_debt_is_fixed;
         let it = &mut self.members[task];
         let limit = virtual_time(it.weight, self.lag_limit_ns);
-        it.lag = (average - it.vruntime).clamp(-limit, limit);
+        let mut lag = (average - it.vruntime).clamp(-limit, limit);
+        if it.is_leaving && debt_is_fixed {
+            lag = lag.max(it.lag).min(0);
+        }
+        it.lag = lag;
+        average - lag != it.vruntime
     }
 
     /// The task is about to wait in the queue of the CPU, which is sorted by deadlines.
@@ -181,18 +206,36 @@ impl Eevdf {
         it.deadline
     }
 
-    /// Charges the running task for a run time. Begins its next slice if it has done the present one, and
-    /// returns whether it has (`update_deadline()`).
+    /// Charges the running task for a run time, and begins its next slice if it has done the present one
+    /// (`update_curr()`, `update_deadline()`).
     #[inline]
-    pub fn charge(&mut self, task: Member, ran_ns: u64) -> bool {
+    pub fn charge(&mut self, level: LevelId, tasks: &Timeline, task: Member, ran_ns: u64) -> Charged {
         let slice = self.virtual_slice(task);
         let it = &mut self.members[task];
         it.vruntime += virtual_time(it.weight, ran_ns);
         let is_over = it.vruntime >= it.deadline;
+        let is_protected = it.is_protected();
         if is_over {
             it.deadline = it.vruntime + slice;
         }
-        is_over
+        if tasks.none_waits() {
+            Charged::GoesOn
+        } else if is_over {
+            Charged::SliceOver
+        } else if !is_protected
+            && (self.features.unprotected_resched || !self.is_eligible(level, tasks, task))
+        {
+            Charged::Unprotected
+        } else {
+            Charged::GoesOn
+        }
+    }
+
+    /// Time until the slice of the task on a CPU ends, if it goes on, ns.
+    pub fn slice_left_ns(&self, task: Member) -> u64 {
+        let it = &self.members[task];
+        let left = (it.deadline - it.vruntime).max(0) as u64;
+        (left * u64::from(it.weight)).div_ceil(NICE_0_WEIGHT.into())
     }
 
     /// Whether the task, on the CPU or in its queue, is not ahead of its share.
@@ -200,8 +243,22 @@ impl Eevdf {
         self.sums(level, tasks).is_eligible(self.members[task].vruntime)
     }
 
-    /// The task that the CPU should run next (`pick_eevdf()`).
-    pub fn choose(&self, level: LevelId, tasks: &Timeline) -> Option<Member> {
+    /// The task that the CPU should run next (`pick_next_entity()`). A next buddy comes first, if it is
+    /// eligible (`PICK_BUDDY`).
+    pub fn pick(&self, level: LevelId, tasks: &Timeline) -> Option<Member> {
+        let buddy = self.queues[level.index()].next_buddy;
+        buddy.filter(|&task| self.is_eligible(level, tasks, task)).or_else(|| self.choose(level, tasks))
+    }
+
+    /// Whether a task that has come into the queue would be picked now.
+    pub fn preempts(&self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
+        let chosen =
+            if self.features.buddy_at_wakeup { self.pick(level, tasks) } else { self.choose(level, tasks) };
+        chosen == Some(task)
+    }
+
+    /// The task that the CPU should run next by eligibility and deadline (`pick_eevdf()`).
+    fn choose(&self, level: LevelId, tasks: &Timeline) -> Option<Member> {
         if tasks.none_waits() {
             return tasks.curr();
         }
@@ -210,7 +267,7 @@ impl Eevdf {
         let is_eligible = |task: &Member| sums.is_eligible(of(*task).vruntime);
         let current = tasks.curr().filter(is_eligible);
         if let Some(task) = current
-            && of(task).chosen_deadline == of(task).deadline
+            && of(task).is_protected()
         {
             return current;
         }
@@ -230,9 +287,36 @@ impl Eevdf {
         it.chosen_deadline = it.deadline;
     }
 
-    /// The task on the CPU gives way: its deadline moves by a slice.
-    pub fn yields(&mut self, task: Member) {
-        self.members[task].deadline += self.virtual_slice(task);
+    /// The task on the CPU gives way: it is charged for the rest of its slice, unless it is ahead already
+    /// (`yield_task_fair()`).
+    pub fn yields(&mut self, level: LevelId, tasks: &Timeline, task: Member) {
+        if self.is_eligible(level, tasks, task) {
+            let slice = self.virtual_slice(task);
+            let it = &mut self.members[task];
+            it.vruntime = it.deadline;
+            it.deadline += slice;
+        }
+    }
+
+    /// The task, which waits in the queue, should run next.
+    pub fn set_next_buddy(&mut self, level: LevelId, task: Member) {
+        self.queues[level.index()].next_buddy = Some(task);
+    }
+
+    /// The task is no longer the one that should run next; whether it was.
+    pub fn clear_buddy(&mut self, level: LevelId, task: Member) -> bool {
+        self.queues[level.index()].next_buddy.take_if(|buddy| *buddy == task).is_some()
+    }
+
+    /// Whether the task on the CPU, which blocks, stays in the queue for now, as it is ahead
+    /// (`DELAY_DEQUEUE`).
+    pub fn delays_dequeue(&mut self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
+        let delays = !self.is_eligible(level, tasks, task);
+        if delays {
+            self.note_lag(level, tasks, task);
+            self.members[task].is_leaving = true;
+        }
+        delays
     }
 
     /// The task has left the CPU or its queue, in which these tasks remain.
@@ -244,19 +328,20 @@ impl Eevdf {
         }
     }
 
-    /// Drops a positive lag of a task; what it owes remains (`DELAY_ZERO`).
-    pub fn forget_gain(&mut self, task: Member) {
-        let lag = &mut self.members[task].lag;
-        *lag = (*lag).min(0);
+    /// A task is no longer about to leave. What it owes remains, but it gains nothing (`DELAY_ZERO`).
+    pub fn end_delay(&mut self, task: Member) {
+        let it = &mut self.members[task];
+        it.is_leaving = false;
+        it.lag = it.lag.min(0);
     }
 
     /// A task that was leaving wakes up: it stays, but gains nothing. Returns whether it has to be placed
-    /// again.
+    /// again: if it would have gained and, since 7.1, also if it owes less than it is ahead.
     pub fn requeues_delayed(&mut self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
-        self.note_lag(level, tasks, task);
+        let differs = self.note_lag(level, tasks, task);
         let gains = self.members[task].lag > 0;
-        self.forget_gain(task);
-        gains
+        self.end_delay(task);
+        if self.features.delayed_debt_is_fixed { differs } else { gains }
     }
 }
 

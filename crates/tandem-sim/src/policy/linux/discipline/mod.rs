@@ -40,6 +40,16 @@ impl From<Reason> for Coming {
     }
 }
 
+/// What a charge makes of the turn of the task on the CPU; the stronger comes later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Charged {
+    GoesOn,
+    /// Others wait, and the task is not protected from them: another pick is due.
+    Unprotected,
+    /// The slice is over, and others wait.
+    SliceOver,
+}
+
 /// Either discipline.
 #[derive(Clone, Debug)]
 pub(super) enum Discipline {
@@ -62,7 +72,9 @@ impl Discipline {
     pub fn new(features: &Features, tunables: &Tunables, levels: usize, tick_period_ns: u64) -> Self {
         match features.discipline {
             DisciplineKind::Cfs => Self::Cfs(Cfs::new(tunables, features.slice_restarts, levels)),
-            DisciplineKind::Eevdf => Self::Eevdf(Eevdf::new(tunables, levels, tick_period_ns)),
+            DisciplineKind::Eevdf(features) => {
+                Self::Eevdf(Eevdf::new(features, tunables, levels, tick_period_ns))
+            }
         }
     }
 
@@ -147,15 +159,23 @@ impl Discipline {
         }
     }
 
-    /// Charges the task on the CPU for a run time; returns whether that ends its turn before the next tick.
+    /// Charges the task on the CPU for a run time.
     #[inline]
-    pub fn charge(&mut self, level: LevelId, tasks: &Timeline, task: Member, ran_ns: u64) -> bool {
+    pub fn charge(&mut self, level: LevelId, tasks: &Timeline, task: Member, ran_ns: u64) -> Charged {
         match self {
             Self::Cfs(cfs) => {
                 cfs.charge(level, tasks, task, ran_ns);
-                false
+                Charged::GoesOn
             }
-            Self::Eevdf(eevdf) => eevdf.charge(task, ran_ns) && !tasks.none_waits(),
+            Self::Eevdf(eevdf) => eevdf.charge(level, tasks, task, ran_ns),
+        }
+    }
+
+    /// Time until the slice of the task on a CPU ends, if it goes on; 0 with a discipline that does not know.
+    pub fn slice_left_ns(&self, task: Member) -> u64 {
+        match self {
+            Self::Cfs(_) => 0,
+            Self::Eevdf(eevdf) => eevdf.slice_left_ns(task),
         }
     }
 
@@ -163,7 +183,7 @@ impl Discipline {
     pub fn preempts(&self, level: LevelId, tasks: &Timeline, current: Member, task: Member) -> bool {
         match self {
             Self::Cfs(cfs) => cfs.preferable(current, task),
-            Self::Eevdf(eevdf) => eevdf.choose(level, tasks) == Some(task),
+            Self::Eevdf(eevdf) => eevdf.preempts(level, tasks, task),
         }
     }
 
@@ -172,7 +192,7 @@ impl Discipline {
     pub fn pick(&mut self, level: LevelId, tasks: &Timeline) -> Option<Member> {
         match self {
             Self::Cfs(cfs) => cfs.pick(level, tasks),
-            Self::Eevdf(eevdf) => eevdf.choose(level, tasks),
+            Self::Eevdf(eevdf) => eevdf.pick(level, tasks),
         }
     }
 
@@ -200,17 +220,38 @@ impl Discipline {
     }
 
     /// The task on the CPU gives way; others wait. CFS marks it instead.
-    pub fn yields(&mut self, task: Member) {
+    pub fn yields(&mut self, level: LevelId, tasks: &Timeline, task: Member) {
         if let Self::Eevdf(eevdf) = self {
-            eevdf.yields(task);
+            eevdf.yields(level, tasks, task);
+        }
+    }
+
+    /// The task, which waits in the queue, should run next.
+    pub fn set_next_buddy(&mut self, level: LevelId, task: Member) {
+        each!(self, it => it.set_next_buddy(level, task))
+    }
+
+    /// Takes marks of these kinds off the task; returns which it had.
+    pub fn clear_buddies(&mut self, level: LevelId, task: Member, kinds: [bool; 3]) -> [bool; 3] {
+        match self {
+            Self::Cfs(cfs) => cfs.clear_buddies(level, task, kinds),
+            Self::Eevdf(eevdf) => [eevdf.clear_buddy(level, task), false, false],
+        }
+    }
+
+    /// Whether the task, on the CPU or in its queue, is ahead of its share; never with CFS.
+    pub fn is_ahead(&self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
+        match self {
+            Self::Cfs(_) => false,
+            Self::Eevdf(eevdf) => !eevdf.is_eligible(level, tasks, task),
         }
     }
 
     /// Whether the task on the CPU, which blocks, stays in the queue for now (`DELAY_DEQUEUE`).
-    pub fn delays_dequeue(&self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
+    pub fn delays_dequeue(&mut self, level: LevelId, tasks: &Timeline, task: Member) -> bool {
         match self {
             Self::Cfs(_) => false,
-            Self::Eevdf(eevdf) => !eevdf.is_eligible(level, tasks, task),
+            Self::Eevdf(eevdf) => eevdf.delays_dequeue(level, tasks, task),
         }
     }
 
@@ -242,7 +283,7 @@ impl Discipline {
     /// A task that was leaving has left for good.
     pub fn end_delay(&mut self, task: Member) {
         if let Self::Eevdf(eevdf) = self {
-            eevdf.forget_gain(task);
+            eevdf.end_delay(task);
         }
     }
 

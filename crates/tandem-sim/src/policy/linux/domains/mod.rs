@@ -70,8 +70,46 @@ pub(super) struct Domain {
     pub newidle_cost_ns: u64,
     /// When that cost last decayed, ns.
     pub newidle_decay_ns: u64,
+    pub newidle: NewidleRate,
     /// Average time of a search of it for an idle CPU, ns (5.2, `avg_scan_cost`).
     pub scan_cost_ns: u64,
+}
+
+/// How often searches of a domain by newly idle CPUs have found work of late (`newidle_ratio`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NewidleRate {
+    calls: u32,
+    successes: u32,
+    /// In 1024ths.
+    pub ratio: u32,
+    /// When that was last found, ns.
+    found_ns: u64,
+}
+
+impl NewidleRate {
+    /// The whole, and the number of calls after which the ratio is found anew.
+    pub const SCALE: u32 = 1024;
+
+    /// As `sd_init()` sets it.
+    fn new() -> Self {
+        Self { calls: 512, successes: 256, ratio: 512, found_ns: 0 }
+    }
+
+    /// Counts a call that found work so many times. `with_rate`: rare calls raise the ratio, up to the whole
+    /// if 512 of them take 4 s.
+    pub fn count(&mut self, now_ns: u64, successes: u32, with_rate: bool) {
+        self.calls += 1;
+        self.successes += successes;
+        if self.calls < Self::SCALE {
+            return;
+        }
+        let rate =
+            if with_rate { ((now_ns - self.found_ns) >> 22).min(Self::SCALE.into()) as u32 } else { 0 };
+        self.found_ns = now_ns;
+        self.ratio = (rate + self.successes).min(Self::SCALE);
+        self.calls /= 2;
+        self.successes /= 2;
+    }
 }
 
 impl Domain {
@@ -228,6 +266,7 @@ impl Domain {
             lines_ns: span.cpus.iter().filter(|&other| other != cpu).map(lines_ns).sum(),
             newidle_cost_ns: 0,
             newidle_decay_ns: 0,
+            newidle: NewidleRate::new(),
             scan_cost_ns: 0,
         }
     }

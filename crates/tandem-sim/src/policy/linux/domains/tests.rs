@@ -230,3 +230,18 @@ proptest! {
         }
     }
 }
+
+/// Half of 1024 calls count at the start, of which every second one succeeded.
+#[test]
+fn update_newidle_stats_takes_the_ratio_of_successes_and_since_7_1_adds_the_rate() {
+    for (with_rate, ratios) in [(false, [256, 128, 576]), (true, [732, 604, 1024])] {
+        let mut rate = NewidleRate::new();
+        for (round, (successes, expected)) in [0, 0, 1].into_iter().zip(ratios).enumerate() {
+            for _ in 0..512 {
+                assert_eq!(rate.ratio, if round == 0 { 512 } else { ratios[round - 1] });
+                rate.count((round as u64 + 1) * 2_000_000_000, successes, with_rate);
+            }
+            assert_eq!(rate.ratio, expected, "round {round}, rate {with_rate}");
+        }
+    }
+}

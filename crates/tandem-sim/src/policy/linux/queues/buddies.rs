@@ -1,4 +1,4 @@
-//! The buddies of CFS, on all levels: a mark on a task is one on its groups, too.
+//! Buddies, on all levels: a mark on a task is one on its groups, too. EEVDF has the next one alone.
 
 use super::Queues;
 use super::member::{LevelId, Member};
@@ -16,8 +16,12 @@ impl Queues {
     }
 
     /// It should run next (`set_next_buddy()`).
-    pub(super) fn mark_next(&mut self, member: Member, level: LevelId) {
-        self.mark(member, level, Cfs::set_next_buddy);
+    pub(super) fn mark_next(&mut self, mut member: Member, mut level: LevelId) {
+        loop {
+            self.discipline.set_next_buddy(level, member);
+            let Some(above) = self.rqs.up(level) else { return };
+            (member, level) = above;
+        }
     }
 
     /// It is preempted, and should run next (`set_last_buddy()`).
@@ -33,10 +37,9 @@ impl Queues {
     /// Takes the marks off a task or a group, and off those groups above it that have them because of it
     /// (`clear_buddies()`).
     pub(super) fn clear_buddies(&mut self, mut member: Member, mut level: LevelId) {
-        let Some(cfs) = self.discipline.cfs() else { return };
         let mut kinds = [true; 3];
         loop {
-            kinds = cfs.clear_buddies(level, member, kinds);
+            kinds = self.discipline.clear_buddies(level, member, kinds);
             let Some(above) = self.rqs.up(level).filter(|_| kinds.contains(&true)) else { return };
             (member, level) = above;
         }

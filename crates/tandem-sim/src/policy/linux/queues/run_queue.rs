@@ -48,6 +48,12 @@ pub(in crate::policy::linux) struct RunQueue {
     pub(super) load: QueueLoad,
     /// It has been asked to reschedule and has not yet done so, or is doing so.
     resched: bool,
+    /// It has been asked to reschedule when it next returns to its task (`TIF_NEED_RESCHED_LAZY`).
+    resched_lazy: bool,
+    /// When the timer expires that ends the turn of its task, ns (`hrtick_timer`).
+    hrtick_ns: Option<u64>,
+    /// Tasks that have blocked and are leaving.
+    leaving: usize,
     /// The CPU had no task to run at its last decision.
     idling: bool,
     /// Since when it idles, ns; `None` from the first wake-up on (`idle_stamp`).
@@ -110,7 +116,23 @@ impl RunQueue {
         self.nr_running -= tasks;
     }
 
-    /// Whether it has been asked to reschedule and has not yet done so.
+    /// Tasks that run or wait, without those that have blocked and are leaving (`h_nr_runnable`).
+    #[inline]
+    pub fn nr_runnable(&self) -> usize {
+        self.tasks.nr_running() - self.leaving
+    }
+
+    /// A task in the queue is about to leave from now on.
+    pub fn begins_to_leave(&mut self) {
+        self.leaving += 1;
+    }
+
+    /// A task that was about to leave has left, or stays.
+    pub fn leaves_no_longer(&mut self) {
+        self.leaving -= 1;
+    }
+
+    /// Whether it has been asked to reschedule at once and has not yet done so.
     pub fn is_told(&self) -> bool {
         self.resched
     }
@@ -120,9 +142,31 @@ impl RunQueue {
         !std::mem::replace(&mut self.resched, true)
     }
 
+    /// Whether it has been asked to reschedule when it next returns to its task, and has not yet done so.
+    pub fn is_told_lazily(&self) -> bool {
+        self.resched_lazy
+    }
+
+    /// Asks the CPU to reschedule when it next returns to its task; returns whether it had not been asked
+    /// before.
+    pub fn tell_lazily(&mut self) -> bool {
+        !self.resched && !std::mem::replace(&mut self.resched_lazy, true)
+    }
+
+    /// When the timer expires that ends the turn of its task, ns.
+    pub fn hrtick_ns(&self) -> Option<u64> {
+        self.hrtick_ns
+    }
+
+    /// The timer that ends the turn of its task has been set, or has expired.
+    pub fn set_hrtick(&mut self, at_ns: Option<u64>) {
+        self.hrtick_ns = at_ns;
+    }
+
     /// The CPU has decided: requests to reschedule and kicks are done.
     pub fn has_decided(&mut self) {
         self.resched = false;
+        self.resched_lazy = false;
         self.nohz_kicked = false;
     }
 
@@ -134,6 +178,7 @@ impl RunQueue {
     /// The CPU begins to idle, or continues to; returns whether it begins.
     pub fn idle(&mut self, now_ns: u64) -> bool {
         self.idle_since_ns.get_or_insert(now_ns);
+        self.hrtick_ns = None;
         !std::mem::replace(&mut self.idling, true)
     }
 

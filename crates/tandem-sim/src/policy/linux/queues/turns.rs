@@ -5,24 +5,23 @@
 //! kernels' order:
 //! 1. A target that does not wait in a queue is refused: it already runs, or sleeps.
 //! 2. The target becomes the *next* buddy of the CPU in whose queue it waits. CFS then picks it out of turn,
-//!    unless that is unfair by more than the wake-up granularity; it stays the buddy until it is picked,
-//!    leaves that queue, or another task takes its place.
-//! 3. The task that asks yields as in any other yield: CFS skips it once, EEVDF moves its deadline by a
+//!    unless that is unfair by more than the wake-up granularity; EEVDF does if it is eligible (`PICK_BUDDY`).
+//!    It stays the buddy until it is picked, leaves that queue, or another task takes its place.
+//! 3. The task that asks yields as in any other yield: CFS skips it once, EEVDF charges it for the rest of its
 //!    slice. Alone on its CPU it loses nothing.
 //! 4. If the target waits in another queue, its CPU is asked to reschedule.
-//!
-//! In 6.12 the second step has no effect. Whether a CPU takes its next buddy depends there on the feature
-//! `NEXT_BUDDY`, which is off by default; it was meant for buddies of wake-ups alone. The yield remains, and
-//! a reschedule that keeps the CPU's task if that is within its slice (`RUN_TO_PARITY`). A feature of its
-//! own, `PICK_BUDDY`, which is on, came with 6.14; the stable releases of 6.12 have it since February 2025,
-//! this model does not.
 //!
 //! Limits: a buddy does not count as cache-hot when CPUs are balanced (`CACHE_HOT_BUDDY`), in any era.
 
 use super::{LevelId, LoadTracking, Member, Queues};
-use crate::policy::Context;
 use crate::policy::linux::discipline::SliceEnd;
+use crate::policy::{Context, Later};
 use tandem_machine::ids::{CpuId, TaskId};
+
+/// Least time for which a turn's timer is set, ns (`hrtick_start()`).
+const HRTICK_MIN_NS: u64 = 10_000;
+/// Difference up to which a turn's timer that runs already is left alone, ns (`hrtick_needs_rearm()`).
+const HRTICK_SLACK_NS: u64 = 5_000;
 
 impl Queues {
     /// A CPU begins to decide: its running task is charged. From here on, the CPU sees changes without a
@@ -53,13 +52,31 @@ impl Queues {
         }
     }
 
+    /// The task or group that would be picked from a queue, which is not empty; those that are leaving and come
+    /// out first leave (`pick_next_entity()` of 7.1).
+    pub(super) fn pick_from(&mut self, ctx: &mut Context<'_>, level: LevelId) -> Option<Member> {
+        loop {
+            let chosen = self.discipline.pick(level, self.rqs.timeline(level))?;
+            if !self.rqs.is_delayed(chosen) {
+                return Some(chosen);
+            }
+            match chosen {
+                Member::Task(task) => self.leave_at_last(ctx, task),
+                Member::Group(_) => self.group_leaves_at_last(chosen, level),
+            }
+        }
+    }
+
     /// A CPU has decided what to run.
-    pub fn end_decision(&mut self, ctx: &Context<'_>, cpu: CpuId, next: Option<TaskId>) {
+    pub fn end_decision(&mut self, ctx: &mut Context<'_>, cpu: CpuId, next: Option<TaskId>) {
         let queue = &mut self.rqs.cpus[cpu.index()];
         queue.has_decided();
         match next {
             Some(task) if queue.curr() == next => self.goes_on(Member::Task(task), self.rqs.level_of(task)),
             Some(task) => {
+                if self.idle_sampled_always {
+                    queue.idle_ended(ctx.now_ns, self.idle_sample_is_capped);
+                }
                 queue.busy();
                 if let Some(previous) = queue.curr() {
                     self.track(previous);
@@ -73,6 +90,7 @@ impl Queues {
                 if self.lru_tasks {
                     self.move_to_list_head(task);
                 }
+                self.start_hrtick(ctx, cpu, task);
             }
             None => {
                 self.counters.sched_goidle += u64::from(queue.idle(ctx.now_ns));
@@ -114,6 +132,9 @@ impl Queues {
         let weight = self.rqs.weight(member);
         self.rqs.timeline_mut(level).run(member, weight);
         self.discipline.set_next(member);
+        if self.discipline.cfs().is_none() {
+            self.clear_buddies(member, level);
+        }
     }
 
     /// A task goes on without a switch, and so do the groups that it is in.
@@ -123,6 +144,39 @@ impl Queues {
             let Some(above) = self.rqs.up(level) else { return };
             (member, level) = above;
         }
+    }
+
+    /// A task has come into the queue of the CPU: the turn of the one that runs there ends at the end of its
+    /// slice from now on (`hrtick_update()`).
+    pub(super) fn update_hrtick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        let queue = self.of(cpu);
+        if self.hrtick
+            && queue.hrtick_ns().is_none()
+            && let Some(task) = queue.curr()
+        {
+            self.start_hrtick(ctx, cpu, task);
+        }
+    }
+
+    /// Sets the timer that ends the turn of the task on the CPU, if others wait (`hrtick_start_fair()`).
+    fn start_hrtick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        if !self.hrtick || queue.nr_running() <= 1 {
+            return;
+        }
+        let at_ns = ctx.now_ns + self.discipline.slice_left_ns(Member::Task(task)).max(HRTICK_MIN_NS);
+        if queue.hrtick_ns().is_none_or(|set_ns| set_ns.abs_diff(at_ns) > HRTICK_SLACK_NS) {
+            queue.set_hrtick(Some(at_ns));
+            ctx.later.push(Later::At { cpu, at_ns });
+        }
+    }
+
+    /// The timer that ends the turn of the task on the CPU has expired (`hrtick()`).
+    pub fn turn_ends(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        self.rqs.cpus[cpu.index()].set_hrtick(None);
+        self.charge(ctx, cpu);
+        self.track(task);
+        self.reschedule(ctx, cpu);
     }
 
     /// A tick on a CPU that runs the task.
@@ -170,6 +224,7 @@ impl Queues {
             self.put_back(level);
             let entity = &mut self.rqs.entities[task.index()];
             entity.delayed = true;
+            self.rqs.cpus[cpu.index()].begins_to_leave();
             LoadTracking::discount_estimate(&mut self.rqs.cpus[cpu.index()], entity);
             LoadTracking::sleeps(self.use_estimates, entity);
             return;
@@ -191,7 +246,7 @@ impl Queues {
             let (member, level) = (Member::Task(task), self.rqs.level_of(task));
             self.clear_buddies(member, level);
             self.mark_skip(member, level);
-            self.discipline.yields(member);
+            self.discipline.yields(level, self.rqs.timeline(level), member);
         }
     }
 

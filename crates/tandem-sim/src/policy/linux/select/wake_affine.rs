@@ -141,7 +141,7 @@ impl WakeAffine<'_> {
         if idle(wake.cpu) && self.domains.share_cache(wake.cpu, wake.prev) {
             return Some(!idle(wake.prev));
         }
-        if wake.sync && self.queues.of(wake.cpu).nr_running() == 1 {
+        if wake.sync && self.queues.of(wake.cpu).nr_runnable() == 1 {
             return Some(true);
         }
         // Since 5.11, an old CPU that idles keeps the task, at any distance.

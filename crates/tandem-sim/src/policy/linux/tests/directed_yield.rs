@@ -3,7 +3,7 @@
 use super::*;
 
 const OTHER: CpuId = CpuId(1);
-const SLICE_NS: i64 = 1_500_000;
+const SLICE_NS: i64 = 1_400_000;
 
 /// Two CPUs whose first tasks run and whose others wait, with these virtual run times in ms. Tasks are
 /// numbered across both.
@@ -121,45 +121,72 @@ fn a_target_that_does_not_wait_is_refused() {
         hand.block(OTHER);
         assert_refused(&mut hand, 2, "it sleeps");
     }
-    let mut hand = situation(LinuxEra::V6_12, [&[0, 0], &[1, 0]]);
-    hand.block(OTHER);
-    assert!(hand.entity(2).delayed && hand.entity(2).queued);
-    assert_refused(&mut hand, 2, "it sleeps, though it has not left the queue");
+    for era in EEVDF {
+        let mut hand = situation(era, [&[0, 0], &[1, 0]]);
+        hand.block(OTHER);
+        assert!(hand.entity(2).delayed && hand.entity(2).queued);
+        assert_refused(&mut hand, 2, "it sleeps, though it has not left the queue");
+    }
 }
 
-/// CPU 1 runs task 2; tasks 3 and 4 wait in this order, both behind their share, and 4 is the target.
+/// CPU 1 runs task 2; tasks 3 and 4 wait in this order, and 4 is the target.
 #[test]
-fn under_eevdf_the_target_is_not_brought_forward() {
-    for (running_ms, next, why) in
-        [(0, 2, "it is within its slice"), (2, 3, "task 2 is ahead of its share, and task 3 came first")]
-    {
-        let mut hand = situation(LinuxEra::V6_12, [&[1, 0], &[running_ms, 0, 0]]);
-        assert_eq!(yield_to(&mut hand, 4), (true, vec![OTHER]));
+fn pick_next_entity_takes_the_target_first_if_it_is_eligible() {
+    for era in EEVDF {
+        for (vruntimes_ms, next, why) in [
+            ([0, 0, 0], 4, "although task 2 is within its slice"),
+            ([2, 0, 0], 4, "although task 3 came first"),
+            ([0, 0, 3], 2, "the target is ahead of the average"),
+        ] {
+            let mut hand = situation(era, [&[1, 0], &vruntimes_ms]);
+            assert_eq!(yield_to(&mut hand, 4), (true, vec![OTHER]));
+            hand.decide(OTHER);
+            assert_eq!(running(&hand)[1], next, "{era:?}: {why}");
+        }
+        // It stays the next one until it is eligible.
+        let mut hand = situation(era, [&[1, 0], &[2, 0, 3]]);
+        yield_to(&mut hand, 4);
         hand.decide(OTHER);
-        assert_eq!(running(&hand)[1], next, "{why}");
+        hand.pass(4_250_000);
+        assert_eq!(running(&hand)[1], 4, "{era:?}: tasks 3 and 2 have run to 2.8 and 3.4 ms");
+    }
+}
+
+/// Task 4 is the target of a directed yield on CPU 1, where task 2 is ahead; task 3 wakes up behind its share.
+#[test]
+fn wakeup_preempt_fair_prefers_the_next_buddy_since_6_19() {
+    for (era, preempts) in [(LinuxEra::V6_12, true), (LinuxEra::V6_18, true), (LinuxEra::V7_3, false)] {
+        let mut hand = situation(era, [&[1, 0], &[0, 0, 0]]);
+        hand.tell(|linux, ctx| linux.queues.reschedule(ctx, OTHER));
+        hand.linux.queues.replace(TaskId(2), |discipline| {
+            *discipline.vruntime_mut(TaskId(2)) = 3 * MS as i64;
+        });
+        hand.ask(|linux, ctx| linux.queues.leave_at_last(ctx, TaskId(3)));
+        hand.discipline().eevdf_mut().task_mut(TaskId(3)).lag = 1_200_000;
+        hand.linux.queues.mark_yielded_to(TaskId(4));
+        let before = hand.counter("wakeup_preemptions");
+        hand.ask(|linux, ctx| {
+            let wake = Reason::Wake { waker: None, cpu: OTHER, sync: false };
+            linux.enqueue(ctx, TaskId(3), OTHER, wake);
+        });
+        assert_eq!(hand.counter("wakeup_preemptions") > before, preempts, "{era:?}");
     }
 }
 
 #[test]
-fn under_eevdf_a_directed_yield_in_one_queue_is_a_plain_one() {
-    let queues: [&[i64]; 2] = [&[0, 0, 0], &[0]];
-    let mut directed = situation(LinuxEra::V6_12, queues);
-    yield_to(&mut directed, 2);
-    let mut plain = situation(LinuxEra::V6_12, queues);
-    plain.ask(|linux, ctx| linux.yielded(ctx, CPU, TaskId(0)));
-    assert!(format!("{:?}", directed.linux) == format!("{:?}", plain.linux), "they leave the same state");
-    directed.decide(CPU);
-    assert_eq!(running(&directed)[0], 1, "the first in the queue, not the target");
-}
-
-#[test]
-fn under_eevdf_each_yield_costs_a_slice_even_if_no_time_has_passed() {
-    let mut hand = situation(LinuxEra::V6_12, [&[0, 1], &[0, 0]]);
-    let deadline = hand.linux.queues.place_of(TaskId(0)).0;
-    for yields in 1..=5 {
+fn yield_task_fair_forfeits_the_rest_of_the_slice_of_an_eligible_task() {
+    for era in EEVDF {
+        let mut hand = situation(era, [&[0, 1], &[0, 0]]);
+        let (deadline, _) = hand.linux.queues.place_of(TaskId(0));
         yield_to(&mut hand, 3);
+        let after = (deadline + SLICE_NS, deadline);
+        assert_eq!(hand.linux.queues.place_of(TaskId(0)), after, "{era:?}: as if the slice were over");
         hand.decide(CPU);
-        assert_eq!(running(&hand)[0], 0, "nobody else is eligible");
-        assert_eq!(hand.linux.queues.place_of(TaskId(0)).0, deadline + yields * SLICE_NS);
+        assert_eq!(running(&hand)[0], 1, "{era:?}");
+
+        let mut hand = situation(era, [&[1, 0], &[0, 0]]);
+        let before = hand.linux.queues.place_of(TaskId(0));
+        yield_to(&mut hand, 3);
+        assert_eq!(hand.linux.queues.place_of(TaskId(0)), before, "{era:?}: it is ahead already");
     }
 }

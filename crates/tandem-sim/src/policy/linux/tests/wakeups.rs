@@ -110,7 +110,7 @@ fn a_child_starts_behind_its_parent() {
     hand.enqueue(1, CPU, Reason::Fork { parent: TaskId(0), cpu: CPU });
     let (deadline, vruntime) = hand.linux.queues.place_of(TaskId(1));
     assert_eq!(vruntime, hand.vruntime(0), "at the average");
-    assert_eq!(deadline - vruntime, 375_000, "half a slice");
+    assert_eq!(deadline - vruntime, 350_000, "half a slice");
 }
 
 /// A task keeps its distance from the others when it is moved, although the queues are at different virtual
@@ -130,7 +130,7 @@ fn a_move_keeps_lag_and_virtual_distance() {
         let distance = |hand: &mut Hand, cpu: u32| {
             hand.vruntime(moved.0) - *hand.discipline().cfs_mut().min_vruntime_mut(CpuId(cpu))
         };
-        let before = (era != LinuxEra::V6_12).then(|| distance(&mut hand, 0));
+        let before = CFS.contains(&era).then(|| distance(&mut hand, 0));
         hand.pin(moved.0, CpuId(1));
         hand.tell(|linux, ctx| linux.queues.move_queued(ctx, moved, CPU, CpuId(1)));
         match before {
@@ -225,7 +225,7 @@ fn a_task_leaves_a_cpu_that_it_may_no_longer_use() {
 
 /// Two packages of two cores: CPUs 0 and 1 share a cache, CPUs 2 and 3 another.
 #[test]
-fn a_wake_up_is_left_to_its_cpu_if_no_cache_is_shared_and_in_6_12_if_it_has_nothing_to_run() {
+fn a_wake_up_is_left_to_its_cpu_if_no_cache_is_shared_and_under_eevdf_if_it_has_nothing_to_run() {
     for era in ERAS {
         for (domains, shares_cache) in [(Domains::Topology, true), (Domains::Flat, false)] {
             let mut it = Situation::new(era, domains, one_node(2, 2, 1));
@@ -233,7 +233,7 @@ fn a_wake_up_is_left_to_its_cpu_if_no_cache_is_shared_and_in_6_12_if_it_has_noth
             let idle = [0, 1, 2].map(|cpu| by_interrupt(&it, cpu));
             (1..3).for_each(|cpu| _ = it.run_on(cpu));
             let busy = [0, 1, 2].map(|cpu| by_interrupt(&it, cpu));
-            let left_to_idle = era == LinuxEra::V6_12 || !shares_cache;
+            let left_to_idle = EEVDF.contains(&era) || !shares_cache;
             assert_eq!(idle, [false, left_to_idle, true], "{era:?}, {domains:?}");
             assert_eq!(busy, [false, !shares_cache, true], "{era:?}, {domains:?}");
         }

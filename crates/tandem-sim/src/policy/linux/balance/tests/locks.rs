@@ -91,6 +91,7 @@ fn active_balancing_locks_the_queue_to_ask_and_the_other_one_to_push() {
 fn a_cpu_that_runs_out_of_work_locks_only_the_queue_that_it_takes_from() {
     for era in ERAS {
         let mut it = four(era);
+        it.always_search();
         fill(&mut it, 0, 3);
         let task = it.run_on(2);
         it.linux.queues.of_mut(CpuId(2)).set_avg_idle_ns(1_000_000);

@@ -79,6 +79,7 @@ fn kernel_with_tasks(era: LinuxEra, soft_affinity: SoftAffinity) -> Situation {
 fn a_cpu_without_work_takes_waiting_tasks_that_prefer_another_one() {
     for era in [V5_2, V6_12] {
         let mut it = kernel(era, WorkConserving);
+        it.always_search();
         at_home(&mut it, 3);
         it.run_on(1);
         block(&mut it, 1);
