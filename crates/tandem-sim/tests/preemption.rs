@@ -20,8 +20,8 @@ const SECOND: u64 = 1_000 * MS;
 /// Threads of the host, each pinned to the CPU beside its program.
 fn pinned(pcpus: u32, settings: LinuxSettings, threads: Vec<(u32, Vec<Op>)>) -> Scenario {
     let machine = cores(pcpus);
-    let workloads = threads.iter().map(|(cpu, ops)| {
-        let vm = vm("set", &machine, 1, ops.clone());
+    let workloads = threads.iter().enumerate().map(|(at, (cpu, ops))| {
+        let vm = vm(&format!("cpu{cpu}-{at}"), &machine, 1, ops.clone());
         let kind = WorkloadKind::Threads(vm.programs().to_vec());
         with_affinity(Workload { kind, ..vm }, CpuMask::from_cpus(pcpus as usize, [CpuId(*cpu)]), None)
     });
