@@ -99,9 +99,9 @@ struct task_state {
 	s64 lag;
 	s64 beyond_pace;
 	u64 faded_ns;
-	/* The length of its last turn, and the part of it beyond its slice: virtual time. */
-	u64 turn;
-	u64 overrun;
+	/* The length of its last turn, and the part of it beyond its slice: CPU time, since weights change. */
+	u64 turn_ns;
+	u64 overrun_ns;
 	/*
 	 * What it has had lately, and what others had had when it began, both fading like a lag: virtual
 	 * time.
@@ -223,14 +223,14 @@ static __always_inline u64 mean_weight(u32 llc)
 }
 
 /*
- * The weight by which a task is charged that shares a CPU with one of the weight `beside`: one that gives it
- * at least LEAST_SHARE.
+ * The weight by which a task of `weight` is charged that shares a CPU with one of the weight `beside`: one
+ * that gives it at least LEAST_SHARE.
  */
-static __always_inline u64 charged_weight(const struct task_state *task, u32 llc, u64 beside)
+static __always_inline u64 charged_weight(u64 weight, u32 llc, u64 beside)
 {
 	u64 load = load_of(llc), least = (load > beside ? load : beside) >> LEAST_SHARE_SHIFT;
 
-	return task->weight > least ? task->weight : least;
+	return weight > least ? weight : least;
 }
 
 /* How much of a lag, or of a pace, fades in `delta_ns`: 1 - exp(-x) of it, with the time x in FADE_SHIFT, as x - x^2 / 2. */

@@ -185,9 +185,10 @@ static __always_inline bool is_stale(const struct task_struct *p, const struct t
 
 /* The first task of a queue. */
 struct first {
-	/* Its virtual time, and the length of its last turn. */
+	/* Its virtual time, the length of its last turn, and its weight. */
 	u64 vtime;
-	u64 turn;
+	u64 turn_ns;
+	u64 weight;
 	/* It stands before others that it may be behind by now: see refresh_first(). */
 	bool stale;
 	/* See struct task_state. */
@@ -199,7 +200,8 @@ static __always_inline void look_at_first(struct task_struct *p, u64 queue, u64 
 	struct task_state *task = task_state(p);
 
 	first->vtime = task ? vtime_after_wait(task, now_ns) : p->scx.dsq_vtime;
-	first->turn = task ? task->turn : 0;
+	first->turn_ns = task ? task->turn_ns : 0;
+	first->weight = task ? task->weight : WEIGHT_USUAL;
 	first->tick_looks = task && task->tick_looks;
 	first->stale = task && is_stale(p, task, first->vtime, queue & BOUND_QUEUE ? drift_of(queue, now_ns) : 0);
 }
@@ -466,12 +468,12 @@ __noinline int refresh_last(s32 cpu, u64 queue, u64 now_ns)
 
 		if (!task || !state || task->llc != llc)
 			break;
-		weight = charged_weight(task, llc, state->running ? state->weight : 0);
+		weight = charged_weight(task->weight, llc, state->running ? state->weight : 0);
 		turn = queue & BOUND_QUEUE ? bound_turn_on(cpu, llc, now_ns) : later(unbound_turn(llc, now_ns), clock_of(llc));
 		if (queue & BOUND_QUEUE && state->running && state->bound)
 			turn = later(turn, state->vtime);
 		vtime = vtime_after_wait(task, now_ns);
-		last = turn + charge(KEPT_TURNS * longest_turn(cpu, weight, queue & BOUND_QUEUE), weight) + task->overrun;
+		last = turn + charge(KEPT_TURNS * longest_turn(cpu, weight, queue & BOUND_QUEUE) + task->overrun_ns, weight);
 		if (before(last, vtime)) {
 			vtime = last;
 			note_lag(task, vtime, now_ns);
@@ -805,20 +807,25 @@ __noinline s64 earliest_queue(s32 cpu, u64 now_ns, u64 *first __arg_nonnull)
 /*
  * The running task continues before others. If it has weight for more than a CPU, that is always so: its lead
  * over the first waiting task grows beyond what their turns make, and lasts when it has to share the CPU. It
- * keeps no more than these.
+ * keeps no more than these, by what the waiting task weighs beside it now: the last turn of one that ran
+ * before heavier tasks came was charged as hundreds of turns.
  */
 static void limit_lead(struct cpu_state *state, s32 cpu, u64 now_ns)
 {
 	u32 llc = llc_of(cpu);
 	struct llc_state *others = llc_state(llc);
-	struct first first = { .vtime = clock_of(llc), .turn = charge(KEPT_SLICES * settings.slice_ns, mean_weight(llc)) };
+	struct first first = { .vtime = clock_of(llc), .turn_ns = KEPT_SLICES * settings.slice_ns, .weight = mean_weight(llc) };
+	u64 weight, turn_ns, longest_ns;
 
 	/* All tasks that are bound here may be behind those that are not. */
 	if (!first_of(BOUND_QUEUE | cpu, now_ns, &first) &&
 	    (state->bound || ((is_isolated(cpu) || !first_of(llc, now_ns, &first)) && !first_of(WARM_QUEUE | cpu, now_ns, &first) &&
 			      (!others || others->nr_movable <= 0))))
 		return;
-	state->vtime = later(state->vtime, earlier(first.vtime - first.turn - charge(settings.slice_ns, state->weight), clock_of(llc)));
+	weight = charged_weight(first.weight, llc, state->weight);
+	longest_ns = longest_turn(cpu, weight, true);
+	turn_ns = first.turn_ns < longest_ns ? first.turn_ns : longest_ns;
+	state->vtime = later(state->vtime, earlier(first.vtime - charge(turn_ns, weight) - charge(settings.slice_ns, state->weight), clock_of(llc)));
 }
 
 /* Makes an idle CPU that may run what waits in a CPU's queue, if there is one, check the queues. */

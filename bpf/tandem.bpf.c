@@ -416,7 +416,7 @@ static __always_inline u64 new_weight(struct task_struct *p, struct task_state *
 
 	task->weight = weight_of(p, now_ns);
 	note_load(task, useful_weight(task, task->weight));
-	return charged_weight(task, llc_of(cpu), state ? state->stopped_weight : 0);
+	return charged_weight(task->weight, llc_of(cpu), state ? state->stopped_weight : 0);
 }
 
 /*
@@ -549,8 +549,8 @@ void BPF_STRUCT_OPS(tandem_stopping, struct task_struct *p, bool runnable)
 	}
 	note_lag(task, state->vtime, now_ns);
 	task->goes_on = runnable;
-	task->turn = charge(turn_ns, state->weight);
-	task->overrun = charge(overrun_ns, state->weight);
+	task->turn_ns = turn_ns;
+	task->overrun_ns = overrun_ns;
 	task->had += charge(now_ns - state->since_ns, state->weight);
 	if (!runnable && (p->flags & PF_EXITING))
 		leave_to_creator(task);

@@ -1,13 +1,17 @@
 //! The search as a whole.
 
 use super::generate;
-use super::judge::Finding;
+use super::judge::{Finding, judge};
 use super::plan::Plan;
 use super::promises::Promise;
 use super::search::{FoundCase, Options, Progress, all_promises, scenario, search};
+use crate::scenario::ScenarioSource;
 use crate::scenario::policy::scheduler::SchedulerName;
+use proptest::collection::vec;
+use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Mutex;
 
 /// Keeps what a folder would hold, and ends after a number of shrinking steps.
@@ -137,8 +141,6 @@ fn the_first_cases_of_each_promise_are_kept() {
 
 #[test]
 fn tandem_has_the_watchdog_that_it_is_loaded_with() {
-    use crate::scenario::ScenarioSource;
-    use std::path::Path;
     use tandem_settings::Settings;
     use tandem_sim::scenario::{PolicySettings, Scenario};
 
@@ -161,5 +163,58 @@ fn tandem_has_the_watchdog_that_it_is_loaded_with() {
         let source = ScenarioSource::parse(Path::new("s.toml"), &text).unwrap();
         let built = source.build(&Default::default(), &Default::default()).unwrap();
         assert_eq!(watchdog_ns(&built), Some(expected_ns), "{policy}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Threads of cgroups in cgroups have the CPUs almost to themselves until a VM comes that weighs up to some
+    /// million times as much as they do. What they ran before must not keep them waiting for longer than is
+    /// promised, whatever the weights are; the seed moves the ticks, which say how much that was.
+    #[test]
+    fn the_lightest_run_beside_the_heaviest_whenever_ticks_come(
+        seed: u64,
+        heavy in vec((2_560..=25_600u32, any::<bool>()), 1..=3),
+        (above, weight) in (1..=100u32, 1..=100u32),
+        light in vec(any::<bool>(), 1..=3),
+        begins_ms in 100..1_000u32,
+    ) {
+        let cpus: Vec<String> = (0..heavy.len()).map(|cpu| format!("\"{cpu}\"")).collect();
+        let processes: Vec<_> = light
+            .iter()
+            .map(|pauses| if *pauses { "{ program = \"pauses\" }" } else { "{ program = \"early\" }" })
+            .collect();
+        let vms: String = heavy
+            .iter()
+            .enumerate()
+            .map(|(number, (weight, beside))| {
+                let program = if number == 0 { "late" } else { "early" };
+                let cgroup = if *beside && number > 0 { "cgroup = \"a\"\n" } else { "" };
+                format!(
+                    "[[vm]]\ngroup = \"vm{number}\"\nmemory = \"64MiB\"\nvcpus = 1\nweight = {weight}\n\
+                     programs = [\"{program}\"]\n{cgroup}"
+                )
+            })
+            .collect();
+        let text = format!(
+            "length = \"13s\"\nwarmup = \"500ms\"\n[policy]\nhost = \"tandem\"\n\
+             [machine]\nname = \"m\"\n[[machine.node]]\nnumber = 0\nmemory = \"16GiB\"\nbandwidth = \"40GB/s\"\n\
+             [[machine.llc]]\nnumber = 0\nsize = \"8MiB\"\n\
+             [[machine.cores]]\npackage = 0\nnode = 0\nllc = 0\ncpus = [{}]\n\
+             [programs.late]\nops = [{{ sleep = \"{begins_ms}ms\" }}, {{ forever = [{{ compute = \"10ms\" }}] }}]\n\
+             [programs.early]\nops = [{{ forever = [{{ compute = \"10ms\" }}] }}]\n\
+             [programs.pauses]\nops = [{{ forever = [{{ compute = \"8ms\" }}, {{ sleep = \"200us\" }}] }}]\n\
+             [[cgroup]]\npath = \"a\"\nweight = {above}\n[[cgroup]]\npath = \"a/b\"\nweight = {weight}\n\
+             {vms}[[processes]]\ngroup = \"light\"\nmemory = \"64MiB\"\ncgroup = \"a/b\"\nthreads = true\n\
+             process = [{}]\n",
+            cpus.join(", "),
+            processes.join(", "),
+        );
+        let source = ScenarioSource::parse(Path::new("s.toml"), &text).unwrap();
+        let scenario = source.build(&Default::default(), &Default::default()).unwrap();
+        let found = judge(&scenario, seed, &[Promise::Waits, Promise::Runs]).unwrap();
+        let starves = |found: &&Finding| found.promise == Promise::Runs || found.who.starts_with("light");
+        prop_assert!(!found.iter().any(|it| starves(&it)), "{found:?}\n{text}");
     }
 }
