@@ -23,7 +23,8 @@ use tandemd::text::to_json_text;
     tandem sim experiments/numa-affinity/specjbb2005.toml --set vms=6 --seed 7 --format json\n  \
     tandem sim experiments/rate-control/specvirt.toml --stat\n  \
     tandem sim experiments/rate-control/specvirt.toml --trace run.pftrace\n  \
-    tandem sim experiments/rate-control/specvirt.toml --policy host=tandem")]
+    tandem sim experiments/rate-control/specvirt.toml --policy host=tandem\n  \
+    tandem sim programs/oltp.toml --set vcpus=16 --set connections=64 --set host=tandem")]
 pub struct Args {
     /// The scenario file
     scenario: PathBuf,
