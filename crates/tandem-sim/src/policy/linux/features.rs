@@ -5,6 +5,7 @@
 //! brought the change, if that is not the era itself.
 
 use super::LinuxEra;
+use super::queues::StolenMemory;
 
 /// The discipline of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +189,8 @@ pub(super) struct BalanceFeatures {
     pub scaled_excess: bool,
     /// By load: averages of past loads count, too (`cpu_load[]`, `LB_BIAS`); off in 5.2.
     pub lb_bias: bool,
+    /// A CPU that loses capacity hands over even its only task (4.2, `check_cpu_capacity()`).
+    pub checks_cpu_capacity: bool,
     /// By load: a group without an imbalance is none to take from (`find_busiest_group()`); before, its
     /// queues are locked in vain, as if their tasks were pinned.
     pub no_group_without_imbalance: bool,
@@ -294,6 +297,9 @@ pub(super) struct Features {
     pub discipline: DisciplineKind,
     pub load: LoadTracking,
     pub use_estimates: UseEstimates,
+    pub stolen_memory: StolenMemory,
+    /// The clock of tasks skips stolen time in whole ticks (`steal_ticks()`).
+    pub steal_in_ticks: bool,
     /// CFS: a task that goes on without a switch begins a new slice (`put_prev_task()`).
     pub slice_restarts: bool,
     /// A timer of the CPU ends the slice of its task at the virtual deadline (`HRTICK`, on since 7.1); before,
@@ -335,6 +341,8 @@ const V3_6: Features = Features {
     discipline: DisciplineKind::Cfs,
     load: LoadTracking::Weight,
     use_estimates: UseEstimates::None,
+    stolen_memory: StolenMemory::Halved,
+    steal_in_ticks: true,
     slice_restarts: true,
     hrtick: false,
     forks_preempt: true,
@@ -363,6 +371,7 @@ const V3_6: Features = Features {
         idle_fills_up: false,
         scaled_excess: false,
         lb_bias: true,
+        checks_cpu_capacity: false,
         no_group_without_imbalance: false,
         keeps_group_imbalance: KeepsGroupImbalance::Never,
         active_balance_keeps_on: false,
@@ -412,6 +421,7 @@ const V3_6: Features = Features {
 
 const V4_2: Features = Features {
     load: LoadTracking::Contributions,
+    steal_in_ticks: false,
     slice_restarts: false,
     idle_sample_is_capped: false,
     placement: PlacementFeatures {
@@ -424,6 +434,7 @@ const V4_2: Features = Features {
     },
     balance: BalanceFeatures {
         group_overloaded: true,
+        checks_cpu_capacity: true,
         group_util: true,
         double_rq_lock: false,
         newidle_lb_cost: true,
@@ -451,6 +462,7 @@ const V4_2: Features = Features {
 const V5_2: Features = Features {
     load: LoadTracking::RunnableLoad,
     use_estimates: UseEstimates::LastAndAverage,
+    stolen_memory: StolenMemory::Average,
     placement: PlacementFeatures {
         wake_wide: WakeWide::OfEither,
         wa_idle: true,

@@ -50,7 +50,7 @@ impl GroupStats {
             nr_runnable: 0,
             idle_cpus: 0,
             avg_load: 0,
-            capacity: u64::from(group.capacity),
+            capacity: queues.capacity(group),
             weight: group.weight,
             kind: GroupKind::HasSpare,
         };

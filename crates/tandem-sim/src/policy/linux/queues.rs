@@ -14,6 +14,7 @@ mod hierarchy;
 mod load;
 mod member;
 mod run_queue;
+mod stolen;
 mod timeline;
 mod turns;
 mod use_estimate;
@@ -23,11 +24,13 @@ pub(super) use entity::{Entity, NICE_0_WEIGHT, scale};
 pub(super) use load::{FULL_USE, Loads};
 pub(super) use member::{GroupId, LevelId, Member, OfMembers};
 pub(super) use run_queue::{Push, RunQueue};
+pub(super) use stolen::StolenMemory;
 pub(super) use timeline::Timeline;
 
 use super::Context;
 use super::counters::QueueCounters;
 use super::discipline::{Charged, Coming, Discipline};
+use super::domains::{CPU_CAPACITY, Group};
 use super::features::{Features, LoadTracking, UseEstimates};
 use super::settings::{LinuxSettings, Preemption, Tunables};
 use super::soft_affinity::{MoveDirection, Strays};
@@ -35,6 +38,7 @@ use crate::policy::{Later, Reason};
 pub(super) use hierarchy::GroupFacts;
 use hierarchy::{Level, TaskGroup};
 use std::ops::Deref;
+use stolen::Stolen;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
@@ -105,6 +109,13 @@ impl Runqueues {
         Loads { tracking: self.load, cpus: &self.cpus, entities: &self.entities }
     }
 
+    /// Capacity of the group, less what stolen time takes of it; at least 1 for each CPU.
+    pub fn capacity(&self, group: &Group) -> u64 {
+        let full = u64::from(group.capacity / group.weight);
+        let left = |cpu: CpuId| (full * self.of(cpu).capacity_left() / u64::from(CPU_CAPACITY)).max(1);
+        group.cpus.iter().map(left).sum()
+    }
+
     /// Whether the task runs.
     #[inline]
     pub fn is_running(&self, task: TaskId) -> bool {
@@ -122,6 +133,8 @@ pub(super) struct Queues {
     list_positions: u64,
     tick_period_ns: u64,
     steal_clock: bool,
+    /// Unit of the stolen time that clocks skip, ns.
+    steal_unit_ns: u64,
     lru_tasks: bool,
     lb_bias: bool,
     use_estimates: UseEstimates,
@@ -162,9 +175,10 @@ impl Queues {
         });
         let all_levels = cpus * (1 + groups.len());
         let tick_period_ns = settings.tick_period_ns();
+        let stolen = settings.steal_clock.then(|| Stolen::new(features.stolen_memory));
         Self {
             rqs: Runqueues {
-                cpus: vec![RunQueue::new(tunables.migration_cost_ns); cpus],
+                cpus: vec![RunQueue::new(tunables.migration_cost_ns, stolen); cpus],
                 entities: Vec::new(),
                 groups: std::iter::once(root).chain(below).collect(),
                 levels: levels.collect(),
@@ -177,6 +191,7 @@ impl Queues {
             list_positions: 0,
             tick_period_ns,
             steal_clock: settings.steal_clock,
+            steal_unit_ns: if features.steal_in_ticks { tick_period_ns } else { 1 },
             lru_tasks: features.balance.lru_tasks,
             lb_bias: features.balance.lb_bias,
             use_estimates: features.use_estimates,
@@ -239,7 +254,13 @@ impl Queues {
     #[inline]
     fn advance_clock(&mut self, ctx: &Context<'_>, cpu: CpuId) {
         let stolen_ns = if self.steal_clock { ctx.stolen_ns[cpu.index()] } else { 0 };
-        self.rqs.cpus[cpu.index()].clock.advance(ctx.now_ns, stolen_ns);
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        let newly_stolen_ns = queue.clock.advance(ctx.now_ns, stolen_ns, self.steal_unit_ns);
+        if newly_stolen_ns > 0
+            && let Some(stolen) = &mut queue.stolen
+        {
+            stolen.add(ctx.now_ns, newly_stolen_ns);
+        }
     }
 
     /// A look at all CPUs has found whether some CPU has several tasks.

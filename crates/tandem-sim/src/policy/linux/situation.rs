@@ -187,6 +187,11 @@ impl Situation {
         }
     }
 
+    /// The host takes so much time from a CPU.
+    pub fn steal(&mut self, cpu: u32, stolen_ns: u64) {
+        self.stolen_ns[cpu as usize] += stolen_ns;
+    }
+
     /// Number of tasks of each CPU.
     pub fn tasks_by_cpu(&self) -> Vec<usize> {
         self.linux.queues.all().iter().map(RunQueue::nr_running).collect()

@@ -130,9 +130,10 @@ impl Search<'_> {
     /// so that tasks stay where they are in doubt.
     fn loads_of(&self, group: &Group, tunables: Tunables, load_idx: usize, local: bool) -> Stats {
         let features = self.features;
+        let capacity = self.queues.capacity(group);
         let mut stats = Stats {
             load: 0,
-            capacity: u64::from(group.capacity),
+            capacity,
             nr_running: 0,
             idle_cpus: 0,
             weight: u64::from(group.weight),
@@ -140,7 +141,7 @@ impl Search<'_> {
             room: if features.group_overloaded {
                 u64::from(group.weight)
             } else {
-                ((u64::from(group.capacity) + SCALE / 2) / SCALE).max(1)
+                ((capacity + SCALE / 2) / SCALE).max(1)
             },
             time_to_use: Ordering::Less,
             avg_load: 0,

@@ -14,7 +14,9 @@
 //!   and its lock. Before 6.12, two CPUs may balance a level between nodes at one time; from then on, one is
 //!   taken to be at it for as long as the search of a newly idle CPU takes.
 //! - A task that may not run on the CPU that balances is not offered to the other CPUs of its group.
-//! - CPUs are equal and lose no capacity to interrupts or real-time tasks; there is no packing.
+//! - CPUs are equal, and lose capacity to stolen time alone, not to interrupts or real-time tasks; there is
+//!   no packing. A group's capacity is the sum of what its CPUs found when they last balanced. An idle CPU is
+//!   not kicked, and 6.12 finds no misfit task, for a CPU that has lost capacity.
 
 mod by_kind;
 mod by_load;
@@ -224,6 +226,9 @@ impl Balancer<'_> {
             self.found_balance(attempt, false);
             return Outcome::Nothing;
         }
+        if attempt.idleness != Idleness::Newly {
+            self.queues.of_mut(attempt.cpu).update_capacity(ctx.now_ns);
+        }
         self.balancing.pinned.remove_all(ctx.machine.all_cpus());
         let mut all_pinned = false;
         loop {
@@ -289,7 +294,8 @@ impl Balancer<'_> {
         let only_tasks = !self.features.group_type || unit == Unit::Tasks;
         let keeps_on = self.features.active_balance_keeps_on;
         let mut backs_off = false;
-        if domain.failed > tries + ACTIVE_AFTER && only_tasks {
+        let failed = domain.failed;
+        if (failed > tries + ACTIVE_AFTER && only_tasks) || self.runs_with_less(attempt, busiest) {
             match self.ask_for_running(ctx, attempt, busiest) {
                 // Before 6.12, the tasks of the queue count as pinned in any case.
                 Asked::Refused => return self.stretch_interval(attempt, runs_alone || !keeps_on),
@@ -306,6 +312,17 @@ impl Balancer<'_> {
         } else {
             domain.interval_ms = domain.tunables.min_interval_ms;
         }
+    }
+
+    /// Whether the only task of the busiest queue would have enough more capacity on the CPU that balances
+    /// (`need_active_balance()`).
+    fn runs_with_less(&self, attempt: Attempt, busiest: CpuId) -> bool {
+        let imbalance_pct = u64::from(self.domains.domain(attempt.at).tunables.imbalance_pct);
+        let capacity_left = |cpu| self.queues.of(cpu).capacity_left();
+        attempt.idleness != Idleness::Busy
+            && self.queues.of(busiest).nr_running() == 1
+            && self.search(attempt).has_lost_capacity(busiest)
+            && capacity_left(busiest) * imbalance_pct < 100 * capacity_left(attempt.cpu)
     }
 
     /// Nothing to move, nothing that can move, or not the task of this CPU: the domain is balanced less
@@ -402,10 +419,17 @@ impl<'a> Search<'a> {
         for cpu in self.members(group) {
             let queue = self.queues.of(cpu);
             let running = if self.features.h_nr_runnable { queue.nr_runnable() } else { queue.nr_running() };
+            let capacity_left = queue.capacity_left();
             let measure = match imbalance.unit {
                 // Its only task would be too much.
-                Unit::Load if running == 1 && loads.of_cpu(cpu) > imbalance.amount => continue,
-                Unit::Load => loads.of_cpu(cpu),
+                Unit::Load
+                    if running == 1
+                        && loads.of_cpu(cpu) > imbalance.amount
+                        && !self.has_lost_capacity(cpu) =>
+                {
+                    continue;
+                }
+                Unit::Load => loads.of_cpu(cpu) * FULL_USE / capacity_left,
                 Unit::Util if running <= 1 => continue,
                 // Waiting counts, too (`cpu_util_cfs_boost()`).
                 Unit::Util => loads.cpu_util(cpu).max(loads.runnable(cpu).min(FULL_USE)),
@@ -416,6 +440,14 @@ impl<'a> Search<'a> {
             }
         }
         busiest.map(|(_, cpu)| cpu).filter(|&cpu| cpu != self.attempt.cpu)
+    }
+
+    /// Whether stolen time takes so much of a CPU's capacity that the domain is not balanced by that
+    /// (`check_cpu_capacity()`).
+    fn has_lost_capacity(&self, cpu: CpuId) -> bool {
+        let imbalance_pct = self.domains.domain(self.attempt.at).tunables.imbalance_pct;
+        self.features.checks_cpu_capacity
+            && self.queues.of(cpu).capacity_left() * u64::from(imbalance_pct) < 100 * FULL_USE
     }
 
     /// The CPUs of a group that the attempt considers.

@@ -12,6 +12,7 @@ use tandem_machine::ids::TaskId;
 mod eras;
 mod locks;
 mod soft_affinity;
+mod stolen;
 
 const ERAS: [LinuxEra; 6] = [V3_6, V4_2, V5_2, V6_12, V6_18, V7_3];
 

@@ -1,7 +1,9 @@
 //! The run queue of a CPU: its tasks, its clock, its idle times, and the requests of other CPUs.
 
 use super::load::QueueLoad;
+use super::stolen::Stolen;
 use super::timeline::Timeline;
+use crate::policy::linux::domains::CPU_CAPACITY;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Clock of a CPU for its tasks (`rq_clock_task()`): it stops while a vCPU is kept from running, if the
@@ -17,13 +19,16 @@ pub(super) struct TaskClock {
 }
 
 impl TaskClock {
-    /// Advances the clock to now. Stolen time that is reported late is skipped later.
-    pub fn advance(&mut self, now_ns: u64, stolen_ns: u64) {
+    /// Advances the clock to now (`update_rq_clock_task()`), and returns the stolen time that it skips, a
+    /// multiple of `unit_ns`. Stolen time that is reported late, or that is less than that, is skipped later.
+    pub fn advance(&mut self, now_ns: u64, stolen_ns: u64, unit_ns: u64) -> u64 {
         let passed_ns = now_ns.saturating_sub(self.updated_ns);
-        let newly_stolen_ns = stolen_ns.saturating_sub(self.stolen_ns).min(passed_ns);
+        let mut newly_stolen_ns = stolen_ns.saturating_sub(self.stolen_ns).min(passed_ns);
+        newly_stolen_ns -= newly_stolen_ns % unit_ns;
         self.updated_ns += passed_ns;
         self.stolen_ns += newly_stolen_ns;
         self.task_ns += passed_ns - newly_stolen_ns;
+        newly_stolen_ns
     }
 }
 
@@ -46,6 +51,10 @@ pub(in crate::policy::linux) struct RunQueue {
     nr_running: usize,
     pub(super) clock: TaskClock,
     pub(super) load: QueueLoad,
+    /// The time that is stolen from it, if its kernel wants to know.
+    pub(super) stolen: Option<Stolen>,
+    /// How much of its capacity that took when it last balanced, in 1024ths.
+    capacity_lost: u64,
     /// It has been asked to reschedule and has not yet done so, or is doing so.
     resched: bool,
     /// It has been asked to reschedule when it next returns to its task (`TIF_NEED_RESCHED_LAZY`).
@@ -74,14 +83,28 @@ pub(in crate::policy::linux) struct RunQueue {
 }
 
 impl RunQueue {
-    /// The queue of a CPU that idles at first.
-    pub fn new(migration_cost_ns: u64) -> Self {
+    /// The queue of a CPU that idles at first, and whose kernel counts stolen time so, if at all.
+    pub fn new(migration_cost_ns: u64, stolen: Option<Stolen>) -> Self {
         Self {
+            stolen,
             idling: true,
             idle_since_ns: Some(0),
             avg_idle_ns: 2 * migration_cost_ns,
             max_idle_balance_cost_ns: migration_cost_ns,
             ..Self::default()
+        }
+    }
+
+    /// What stolen time left of its capacity when it last balanced, in 1024ths (`cpu_capacity`).
+    #[inline]
+    pub fn capacity_left(&self) -> u64 {
+        u64::from(CPU_CAPACITY) - self.capacity_lost
+    }
+
+    /// Finds out what stolen time leaves of its capacity (`update_cpu_capacity()`).
+    pub fn update_capacity(&mut self, now_ns: u64) {
+        if let Some(stolen) = &mut self.stolen {
+            self.capacity_lost = u64::from(CPU_CAPACITY) - stolen.left(now_ns);
         }
     }
 
@@ -292,18 +315,27 @@ mod tests {
     #[test]
     fn stolen_time_stops_the_task_clock() {
         let mut clock = TaskClock::default();
-        clock.advance(10, 0);
-        clock.advance(20, 4);
+        clock.advance(10, 0, 1);
+        assert_eq!(clock.advance(20, 4, 1), 4);
         assert_eq!(clock.task_ns, 16);
-        clock.advance(25, 14);
+        clock.advance(25, 14, 1);
         assert_eq!(clock.task_ns, 16, "no more than the time that passed");
-        clock.advance(35, 14);
+        clock.advance(35, 14, 1);
         assert_eq!(clock.task_ns, 21, "the rest of it later");
     }
 
     #[test]
+    fn update_rq_clock_task_of_3_6_skips_whole_ticks() {
+        let mut clock = TaskClock::default();
+        assert_eq!(clock.advance(25, 9, 10), 0);
+        assert_eq!(clock.advance(50, 34, 10), 20, "no more than passed, in whole ticks");
+        assert_eq!(clock.advance(80, 34, 10), 10, "the rest once it is a tick");
+        assert_eq!((clock.task_ns, clock.advance(90, 34, 10)), (50, 0));
+    }
+
+    #[test]
     fn average_idle_time_follows_slowly_and_is_bounded() {
-        let mut queue = RunQueue::new(500_000);
+        let mut queue = RunQueue::new(500_000, None);
         for (idle_ns, caps_sample, expected_ns) in [
             (200_000, false, 900_000),
             (9_000_000, false, 1_000_000),

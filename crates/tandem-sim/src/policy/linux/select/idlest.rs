@@ -85,7 +85,7 @@ impl Idlest<'_> {
             let load_of = |cpu| {
                 if nth == 0 { self.queues.loads().source(cpu, 0) } else { self.queues.loads().target(cpu, 0) }
             };
-            let load = group.cpus.iter().map(load_of).sum::<u64>() * 1024 / u64::from(group.capacity);
+            let load = group.cpus.iter().map(load_of).sum::<u64>() * 1024 / self.queues.capacity(group);
             if nth == 0 {
                 own_load = load;
             } else if idlest.is_none_or(|(least, _)| load < least) {
@@ -164,7 +164,7 @@ impl Idlest<'_> {
             };
             loads.most_spare = loads.most_spare.max(FULL_USE.saturating_sub(used));
         }
-        let capacity = u64::from(group.capacity);
+        let capacity = self.queues.capacity(group);
         GroupLoads {
             present: loads.present * 1024 / capacity,
             lasting: loads.lasting * 1024 / capacity,

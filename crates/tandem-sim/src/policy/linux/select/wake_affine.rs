@@ -122,7 +122,10 @@ impl WakeAffine<'_> {
             this_load = this_load.saturating_sub(wake.waker.map_or(0, |waker| u64::from(weight(waker))));
         }
         let task_load = u64::from(weight(wake.task));
-        if this_load == 0 || 100 * (this_load + task_load) <= bias_pct * prev_load {
+        let [this_capacity, prev_capacity] = self.capacities();
+        if this_load == 0
+            || 100 * (this_load + task_load) * prev_capacity <= bias_pct * prev_load * this_capacity
+        {
             return true;
         }
         // 3.6 also pulls if both CPUs together have no more load than an average task of this CPU.
@@ -160,8 +163,14 @@ impl WakeAffine<'_> {
             this_load -= leaving;
         }
         let task_load = self.queues.loads().of_task(wake.task);
-        let this = 100 * (this_load + task_load);
-        let prev = bias_pct * self.queues.loads().of_cpu(wake.prev).saturating_sub(task_load);
+        let [this_capacity, prev_capacity] = self.capacities();
+        let this = 100 * (this_load + task_load) * prev_capacity;
+        let prev = bias_pct * self.queues.loads().of_cpu(wake.prev).saturating_sub(task_load) * this_capacity;
         this < prev + u64::from(wake.sync)
+    }
+
+    /// What stolen time leaves of the capacities of the waker's CPU and of the old one, in 1024ths.
+    fn capacities(&self) -> [u64; 2] {
+        [self.wake.cpu, self.wake.prev].map(|cpu| self.queues.of(cpu).capacity_left())
     }
 }
