@@ -16,7 +16,8 @@ use crate::latency::{LatencyColumns, LatencyFigures};
 use serde::Serialize;
 use std::fmt;
 use tandem_sim::metrics::{
-    GuestMetrics, NumaMetrics, PauseLoopMetrics, ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics,
+    GuestMetrics, NumaMetrics, ParavirtMetrics, PauseLoopMetrics, ProgramMetrics, RunMetrics, TaskMetrics,
+    VmMetrics,
 };
 
 /// Accounting of a run.
@@ -66,12 +67,32 @@ pub struct KernelStat {
     /// For the host: pause-loop exits and directed yields, if a vCPU spun for too long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_loop: Option<PauseLoopStat>,
+    /// For the host: what waiters of guests' paravirtual locks did, if any halted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paravirt: Option<ParavirtStat>,
     /// For the host: counts of NUMA balancing, if any is not 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaStat>,
     /// For a host with a compiled scheduler: the cost of its decisions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerStat>,
+}
+
+/// What waiters of guests' paravirtual locks did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ParavirtStat {
+    /// Halts of vCPUs that waited for a lock.
+    pub lock_halts: u64,
+    /// Kicks of such vCPUs.
+    pub lock_kicks: u64,
+}
+
+impl ParavirtStat {
+    /// `None` if no vCPU halted.
+    fn new(counts: ParavirtMetrics) -> Option<Self> {
+        let ParavirtMetrics { lock_halts, lock_kicks } = counts;
+        (lock_halts > 0).then_some(Self { lock_halts, lock_kicks })
+    }
 }
 
 /// Pause-loop exits and directed yields.
@@ -190,6 +211,7 @@ impl RunStat {
         let host = KernelStat {
             spin_pct: share_pct(run.host.spin_ns, pcpus_ns),
             pause_loop: PauseLoopStat::new(&run.host.pause_loop),
+            paravirt: ParavirtStat::new(run.host.paravirt),
             numa: NumaStat::new(&run.host.numa),
             scheduler: run.host.scheduler_costs.as_ref().map(SchedulerStat::new),
             ..KernelStat::new(run.length_ns, run.host.busy_ns, &tasks, steal_pct)
@@ -221,6 +243,7 @@ impl KernelStat {
             steal_pct,
             spin_pct: None,
             pause_loop: None,
+            paravirt: None,
             numa: None,
             scheduler: None,
         }
@@ -329,6 +352,9 @@ impl fmt::Display for KernelStat {
                 (pause_loop.failed_under_locks, "  ran already, locks taken", None),
             ]
         });
+        let of_locks = self.paravirt.iter().flat_map(|paravirt| {
+            [(paravirt.lock_halts, "lock_halts", None), (paravirt.lock_kicks, "lock_kicks", None)]
+        });
         let of_numa = self.numa.iter().flat_map(|numa| {
             [
                 (numa.numa_hint_faults, "numa_hint_faults", None),
@@ -336,7 +362,7 @@ impl fmt::Display for KernelStat {
                 (numa.numa_pages_migrated, "numa_pages_migrated", None),
             ]
         });
-        for (count, name, note) in of_tasks.into_iter().chain(of_spinners).chain(of_numa) {
+        for (count, name, note) in of_tasks.into_iter().chain(of_spinners).chain(of_locks).chain(of_numa) {
             let note = note.unwrap_or_default();
             writeln!(f, "{}", format!("{:>18}      {name:28} {note}", grouped(count)).trim_end())?;
         }

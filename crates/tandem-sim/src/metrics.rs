@@ -39,6 +39,8 @@ pub struct HostMetrics {
     pub spin_ns: u64,
     /// Pause-loop exits, and the directed yields that followed.
     pub pause_loop: PauseLoopMetrics,
+    /// Counts of guests' paravirtual locks.
+    pub paravirt: ParavirtMetrics,
     /// Counts of NUMA balancing.
     pub numa: NumaMetrics,
     /// Moves and losses of homes that VMs had, by the agent, in the order of time.
@@ -129,6 +131,15 @@ pub struct PauseLoopMetrics {
     pub failed_running: u64,
     /// Those of these whose locks had been taken before.
     pub failed_under_locks: u64,
+}
+
+/// Counts of guests' paravirtual spin locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ParavirtMetrics {
+    /// Halts of vCPUs that waited for a lock.
+    pub lock_halts: u64,
+    /// Kicks of such vCPUs by the holder of a lock.
+    pub lock_kicks: u64,
 }
 
 /// Counts of NUMA balancing, by the names of `/proc/vmstat`.

@@ -24,6 +24,7 @@ const LINUX: LinuxSettings = LinuxSettings {
     steal_clock: false,
     preemption: None,
     spin_locks: None,
+    paravirt_locks: true,
     soft_affinity: SoftAffinity::Ignored,
     numa_balancing: false,
 };

@@ -21,7 +21,7 @@ host = { linux = {
   version = "4.2",
   domains = "flat",
   preemption = "full", tick_hz = 300 } }
-guest = { linux = { version = "3.6", tick_hz = 100, steal_clock = true } }
+guest = { linux = { version = "3.6", tick_hz = 100, paravirt_locks = false, steal_clock = true } }
 [costs]
 idle_exit = "5us"
 [profiles.tiny]
@@ -91,6 +91,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             steal_clock: false,
             preemption: Some(Preemption::Full),
             spin_locks: None,
+            paravirt_locks: true,
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
         })
@@ -104,6 +105,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             steal_clock: true,
             preemption: None,
             spin_locks: None,
+            paravirt_locks: false,
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
         })

@@ -29,7 +29,27 @@ impl Default for SpinLock {
     }
 }
 
+/// Looks at a paravirtual lock after which a waiter halts (`SPIN_THRESHOLD`).
+const SPIN_THRESHOLD: u64 = 1 << 15;
+
+/// Looks at a queued paravirtual lock after which a waiter looks at the one before it (`PV_PREV_CHECK_MASK`).
+const PREV_CHECK: u64 = 1 << 8;
+
 impl SpinLock {
+    /// How long a waiter of a paravirtual lock spins until it halts, ns.
+    pub fn threshold_ns(self, clock_mhz: u32) -> u64 {
+        self.looks_ns(SPIN_THRESHOLD, clock_mhz)
+    }
+
+    /// How long it spins until it looks at the waiter before it, ns.
+    pub fn prev_check_ns(self, clock_mhz: u32) -> u64 {
+        self.looks_ns(PREV_CHECK, clock_mhz)
+    }
+
+    fn looks_ns(self, looks: u64, clock_mhz: u32) -> u64 {
+        (looks * u64::from(self.pause_interval_cycles) * 1_000).div_ceil(u64::from(clock_mhz.max(1))).max(1)
+    }
+
     /// From the release of a lock to the moment at which the CPU whose turn it is has it, ns: `transfer_ns`
     /// is the time in which a cache line travels between the two, `spinning` how many CPUs watch the lock,
     /// that one included.

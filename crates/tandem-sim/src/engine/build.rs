@@ -3,6 +3,7 @@
 use super::life::Life;
 use super::random::{Entity, Stream};
 use super::vm::VmState;
+use super::waiters::LockRules;
 use crate::cost::Timer;
 use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Task, TaskKind};
 use crate::policy::linux::weight_of_nice;
@@ -73,11 +74,20 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
             Life::drawn(scenario, id.index(), seed),
             families,
             programs,
+            lock_rules(scenario, vm),
         ));
     }
     let host = host_kernel(scenario, host_tasks, host_facts, seed);
     let kernels = Kernels::new(std::iter::once(host).chain(guests).collect());
     Built { kernels, vms, profiles: compiler.profiles }
+}
+
+/// How the spin locks of the VM's guest treat waiters. Without the model of locks, these are fair.
+fn lock_rules(scenario: &Scenario, vm: &Workload) -> LockRules {
+    match (scenario.costs.spin_lock, vm.guest()) {
+        (Some(_), Some(guest)) => LockRules::of(&scenario.policy, &guest.policy),
+        _ => LockRules::Fair,
+    }
 }
 
 /// The weight of a task of the host: that of its VM or set of processes, by its nice value.

@@ -2,10 +2,10 @@
 //! runs: one holder at a time, served in the order of arrival, and no task lost, whichever loses a pCPU
 //! meanwhile.
 
-use super::spin_lock::SpinLock;
 use super::vm::VmState;
+use super::waiters::{LockRules, SpinLock};
 use crate::cost::{ContextSwitch, CostModels, Interrupt};
-use crate::kernel::{System, Task, TaskState};
+use crate::kernel::{CpuRef, System, Task, TaskState};
 use crate::policy::linux::{LinuxEra, LinuxSettings, SpinLockKind};
 use crate::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use crate::program::{Amount, Op, Program};
@@ -30,7 +30,7 @@ pub(super) fn check_locks<O: Observer>(system: &System<O>, vms: &[VmState]) {
         let tasks = system.kernels[vm.kernel].tasks().all();
         let mut waiting: Vec<TaskId> = Vec::new();
         for lock in &vm.locks {
-            check_lock(tasks, lock);
+            check_lock(system, vm.kernel, tasks, lock);
             waiting.extend(lock.waiting());
         }
         let waits = waiting.len();
@@ -52,13 +52,30 @@ pub(super) fn check_locks<O: Observer>(system: &System<O>, vms: &[VmState]) {
     }
 }
 
-fn check_lock(tasks: &[Task], lock: &SpinLock) {
+fn check_lock<O: Observer>(system: &System<O>, kernel: usize, tasks: &[Task], lock: &SpinLock) {
+    let vcpu_state = |task: TaskId| {
+        let vcpu = system.kernels.vcpu_task(CpuRef { kernel, cpu: tasks[task.index()].last_cpu });
+        system.kernels.host()[vcpu].state()
+    };
+    for task in lock.waiting().filter(|&task| vcpu_state(task) == TaskState::Blocked) {
+        assert!(lock.is_halted(task), "only waiters that have halted sleep");
+    }
+    let is_in_order = !matches!(lock.rules(), LockRules::TestAndSet | LockRules::PvHybrid);
     match lock.holder() {
         Some(holder) => {
             assert!(tasks[holder.index()].spin.locks_held() > 0, "the holder knows that it holds the lock");
             assert!(lock.waiting().all(|task| task != holder), "the holder does not wait for its own lock");
         }
-        None => assert_eq!(lock.waiting().count(), 0, "no task waits for a free lock"),
+        None if is_in_order => assert_eq!(lock.waiting().count(), 0, "no task waits for a free lock"),
+        None => {
+            if let Some(first) = lock.waiting().next() {
+                assert_ne!(vcpu_state(first), TaskState::Blocked, "no wake-up is lost: {lock:?}");
+            }
+            for &task in lock.crowd() {
+                let spins = system.processors.spins_now(&system.kernels, kernel, task);
+                assert!(!spins || tasks[task.index()].spin.is_to_look(), "no task spins for a free lock");
+            }
+        }
     }
 }
 
@@ -69,10 +86,11 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         || select(vec![LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12, LinuxEra::V7_3]);
     let kinds = || prop::option::of(select(vec![SpinLockKind::Ticket, SpinLockKind::Queued]));
     let linux = || {
-        (eras(), kinds()).prop_map(|(era, spin_locks)| LinuxSettings {
+        (eras(), kinds(), any::<bool>()).prop_map(|(era, spin_locks, paravirt_locks)| LinuxSettings {
             era,
             tick_hz: 1_000,
             spin_locks,
+            paravirt_locks,
             ..LinuxSettings::default()
         })
     };
@@ -173,17 +191,4 @@ proptest! {
             prop_assert!(vm.counts["rounds"] > 0, "the VM gets on");
         }
     }
-}
-
-#[test]
-fn a_guest_lock_serves_its_waiters_in_order() {
-    let mut lock = SpinLock::default();
-    assert!(lock.take(TaskId(4)));
-    for task in [2, 7, 1] {
-        assert!(!lock.take(TaskId(task)));
-    }
-    let served: Vec<_> = [4, 2, 7].map(|task| lock.release(TaskId(task))).into();
-    assert_eq!(served, [Some(TaskId(2)), Some(TaskId(7)), Some(TaskId(1))]);
-    assert_eq!(lock.release(TaskId(9)), None, "not its holder");
-    assert_eq!((lock.holder(), lock.release(TaskId(1)), lock.holder()), (Some(TaskId(1)), None, None));
 }

@@ -10,8 +10,8 @@
 use super::vm::VmState;
 use crate::kernel::{Kernel, System, TaskState};
 use crate::metrics::{
-    GuestCpuMetrics, GuestMetrics, HomeMove, HostMetrics, PauseLoopMetrics, ProgramMetrics, RunMetrics,
-    TaskMetrics, VmMetrics,
+    GuestCpuMetrics, GuestMetrics, HomeMove, HostMetrics, ParavirtMetrics, PauseLoopMetrics, ProgramMetrics,
+    RunMetrics, TaskMetrics, VmMetrics,
 };
 use crate::policy::Policy;
 use crate::scenario::{Guest, Scenario};
@@ -22,6 +22,7 @@ pub(super) fn start<O: Observer>(system: &mut System<O>, vms: &mut [VmState], no
     system.settle_all(now_ns);
     system.kernels.iter_mut().for_each(|kernel| kernel.start_measuring(now_ns));
     system.pause_loops.metrics = PauseLoopMetrics::default();
+    system.paravirt = ParavirtMetrics::default();
     if let Some(numa) = &mut system.numa {
         numa.start_measuring();
     }
@@ -45,6 +46,7 @@ pub(super) fn results<O: Observer>(
     let host = system.kernels.host();
     let metrics = HostMetrics {
         pause_loop: system.pause_loops.metrics,
+        paravirt: system.paravirt,
         home_moves,
         numa: system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
         ..host_metrics(host)

@@ -29,6 +29,7 @@ mod starts;
 mod timetable;
 mod tlb;
 mod vm;
+mod waiters;
 mod watchdog;
 
 use crate::metrics::RunMetrics;

@@ -194,7 +194,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 self.system.finish_burst(pcpu, now_ns);
                 self.execute(pcpu, now_ns)?;
             }
-            Some(ProcessorDue::PauseLoop) => self.system.pause_loop_exit(pcpu, now_ns),
+            Some(ProcessorDue::PauseLoop) => self.spins_for_long(pcpu, now_ns),
             Some(ProcessorDue::Search) => self.system.continue_search(pcpu, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Timer)) => self.timer_expires(on, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Tick)) => self.system.tick(on, now_ns),

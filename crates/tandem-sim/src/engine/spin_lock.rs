@@ -1,87 +1,141 @@
-//! Spin locks of guests: fair, and blind to which tasks have a CPU.
+//! Spin locks of guests: blind to which tasks have a CPU.
 //!
-//! Waiters spin, which keeps their CPU busy, and get the lock in the order in which they came, as with ticket
-//! and queued locks ([`crate::cost::SpinLock`] has the difference). A holder or a next waiter whose vCPU has
-//! lost its pCPU holds up all the others; the host may notice them ([`crate::policy::pause_loop`]). The
-//! guest's own kernel does not preempt them, as kernels switch preemption off for their spin locks; it does
-//! so when the task gives the lock back. Taking a free lock costs nothing beyond the program's own work;
-//! handing it to a waiter takes the time in which a cache line travels between the two.
-//!
-//! Limits: no paravirtual locks, whose waiters block after a while.
+//! Waiters spin, which keeps their CPU busy. Who gets the lock next, and whether waiters halt after a while, is
+//! up to the kernel of the guest and to what the host offers it: see [`super::waiters`]. A holder or a next
+//! waiter whose vCPU has lost its pCPU holds up the others; the host may notice them
+//! ([`crate::policy::pause_loop`]). The guest's own kernel does not preempt them, as kernels switch preemption
+//! off for their spin locks; it does so when the task gives the lock back. Taking a free lock costs nothing
+//! beyond the program's own work; handing it to a waiter takes the time in which a cache line travels between
+//! the two.
 
 use super::program::Execution;
-use crate::kernel::{CpuRef, System};
+use super::simulation::Simulation;
+use super::waiters::{LockRules, Released, SpinLock, Wait};
+use crate::engine::event_queue::NEVER;
+use crate::kernel::{CpuRef, Spin, System};
 use crate::trace::Observer;
-use std::collections::VecDeque;
-use tandem_machine::ids::TaskId;
-
-/// A spin lock of a VM.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SpinLock {
-    holder: Option<TaskId>,
-    /// Tasks that spin, longest first.
-    waiting: VecDeque<TaskId>,
-}
-
-impl SpinLock {
-    /// Gives the lock to the task, or puts it at the end of the line; whether it has got it.
-    pub fn take(&mut self, task: TaskId) -> bool {
-        match self.holder {
-            None => self.holder = Some(task),
-            Some(_) => self.waiting.push_back(task),
-        }
-        self.holder == Some(task)
-    }
-
-    /// Takes the lock from the task and gives it to the task that waits longest, which is returned. Changes
-    /// nothing if the task does not hold it.
-    pub fn release(&mut self, task: TaskId) -> Option<TaskId> {
-        if self.holder != Some(task) {
-            return None;
-        }
-        self.holder = self.waiting.pop_front();
-        self.holder
-    }
-
-    /// The task that has it.
-    pub fn holder(&self) -> Option<TaskId> {
-        self.holder
-    }
-
-    /// Tasks that spin, longest first.
-    pub fn waiting(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.waiting.iter().copied()
-    }
-}
+use tandem_machine::ids::{CpuId, TaskId};
 
 impl<O: Observer> Execution<'_, O> {
-    /// Takes a lock for the task, or lets it spin; whether it has got the lock.
+    /// Takes a lock for the task, or lets it spin or halt; whether it has got the lock.
     pub(super) fn take_lock(&mut self, lock: usize) -> bool {
-        let has_it = self.vm.locks[lock].take(self.task.task);
+        let wait = self.vm.locks[lock].take(self.task.task);
+        let limit_ns = limit_ns(self.system, wait);
+        let looks = self.vm.locks[lock].rules().looks();
         let spin = &mut self.task().spin;
-        match has_it {
-            true => spin.get_lock(),
-            false => spin.await_lock(),
+        match wait {
+            Wait::HasLock => spin.get_lock(),
+            Wait::Spins | Wait::SpinsOn | Wait::Halts => spin.await_lock(lock as u32, limit_ns, looks),
         }
-        has_it
+        wait == Wait::HasLock
     }
 
-    /// The task gives the lock to the next one. A task that does not hold it changes nothing.
+    /// The task gives the lock back. A task that does not hold it changes nothing.
     pub(super) fn release_lock(&mut self, lock: usize) {
         let lock = &mut self.vm.locks[lock];
         if lock.holder() != Some(self.task.task) {
             return;
         }
-        let next = lock.release(self.task.task);
         let System { kernels, processors, .. } = self.system;
+        let (kernel, pcpu) = (self.on.kernel, self.pcpu);
+        let Released { next, kicked } = lock.release(self.task.task, |task| {
+            let cpu = kernels[kernel][task].last_cpu;
+            let there = kernels[CpuRef { kernel, cpu }].pcpu?;
+            let line_ns = processors.hardware().line_transfer_ns(pcpu, there);
+            processors.spins_now(kernels, kernel, task).then_some(line_ns)
+        });
         kernels[self.task].spin.release_lock();
-        let Some(next) = next else { return };
-        let next_state = &mut kernels[self.on.kernel][next];
-        next_state.spin.get_lock();
-        let there = CpuRef { kernel: self.on.kernel, cpu: next_state.last_cpu };
-        let spinning = lock.waiting().filter(|&task| processors.spins_now(kernels, there.kernel, task));
-        let watching = 1 + spinning.count();
-        let released_ns = processors[self.pcpu].settled_ns.max(self.now_ns);
-        processors.go_on(kernels, there, next, self.pcpu, released_ns, watching as u32);
+        if let Some(next) = next {
+            let next_state = &mut kernels[kernel][next];
+            next_state.spin.get_lock();
+            let there = CpuRef { kernel, cpu: next_state.last_cpu };
+            let spinning = lock.waiting().filter(|&task| processors.spins_now(kernels, kernel, task));
+            let watching = 1 + spinning.count();
+            let released_ns = processors[pcpu].settled_ns.max(self.now_ns);
+            processors.go_on(kernels, there, next, pcpu, released_ns, watching as u32);
+        }
+        settle_waiters(self.system, lock, kernel, next.is_some(), self.now_ns);
+        for halted in kicked.into_iter().flatten() {
+            self.system.paravirt.lock_kicks += 1;
+            let there = CpuRef { kernel, cpu: self.system.kernels[kernel][halted].last_cpu };
+            self.system.kick_halted(there, self.on, self.now_ns);
+        }
+    }
+}
+
+impl<O: Observer> Simulation<'_, O> {
+    /// The task on the processor has spun for long, or has a reason to look at its lock.
+    pub(super) fn spins_for_long(&mut self, pcpu: CpuId, now_ns: u64) {
+        self.system.processors.settle(&mut self.system.kernels, pcpu, now_ns);
+        let Some((on, task)) = self.system.processors.executing(pcpu) else { return };
+        let spin = self.system.kernels[task].spin;
+        if spin.left_ns() != Some(0) {
+            return self.system.pause_loop_exit(pcpu, now_ns);
+        }
+        let vm = self.system.kernels[task].vm;
+        let lock = &mut self.vms[vm.index()].locks[spin.lock()];
+        let wait = if spin.is_to_look() { lock.look(task.task) } else { lock.spun_out(task.task) };
+        let limit_ns = limit_ns(&self.system, wait);
+        self.system.events += 1;
+        let System { kernels, processors, .. } = &mut self.system;
+        if wait == Wait::HasLock {
+            kernels[task].spin.get_lock();
+            processors[pcpu].burst_end_ns = NEVER;
+            processors.rerate(kernels, pcpu);
+        } else {
+            kernels[task].spin.looked(limit_ns);
+            processors[pcpu].burst_end_ns = NEVER;
+            processors.rerate(kernels, pcpu);
+        }
+        let is_new_head = wait == Wait::HasLock;
+        settle_waiters(&mut self.system, lock, task.kernel, is_new_head, now_ns);
+        if wait == Wait::Halts {
+            self.halt_in_lock(on, pcpu, task.task, now_ns);
+        }
+    }
+
+    /// The task waits for a lock without a pCPU from now on. The one behind it sees that soon.
+    fn halt_in_lock(&mut self, on: CpuRef, pcpu: CpuId, task: TaskId, now_ns: u64) {
+        let state = &self.system.kernels[on.kernel][task];
+        let (vm, lock) = (state.vm, state.spin.lock());
+        let lock = &mut self.vms[vm.index()].locks[lock];
+        if !self.system.halt(on, pcpu, now_ns) {
+            lock.stays_awake(task);
+            let limit_ns = limit_ns(&self.system, Wait::Spins);
+            let System { kernels, processors, .. } = &mut self.system;
+            return processors.change_spin(kernels, on.kernel, task, now_ns, |spin| spin.restart(limit_ns));
+        }
+        self.system.paravirt.lock_halts += 1;
+        if lock.rules() == LockRules::PvHybrid
+            && let Some(behind) = lock.spinning_behind(task)
+        {
+            let System { kernels, processors, .. } = &mut self.system;
+            let check_ns = processors.hardware().prev_check_ns();
+            processors.change_spin(kernels, on.kernel, behind, now_ns, |spin| spin.limit(check_ns));
+        }
+    }
+}
+
+/// After a change at the lock: a new head of the queue spins for the whole of its time, and those that stand in
+/// no line, but have to by now, look at the lock.
+fn settle_waiters<O>(system: &mut System<O>, lock: &SpinLock, kernel: usize, is_new_head: bool, now_ns: u64) {
+    let limit_ns = limit_ns(system, Wait::Spins);
+    let System { kernels, processors, .. } = system;
+    if is_new_head && let Some(head) = lock.spinning_head() {
+        processors.change_spin(kernels, kernel, head, now_ns, |spin| spin.restart(limit_ns));
+    }
+    if lock.crowd_has_to_queue() {
+        for &task in lock.crowd() {
+            processors.change_spin(kernels, kernel, task, now_ns, Spin::look);
+        }
+    }
+}
+
+/// How long a waiter spins, ns.
+fn limit_ns<O>(system: &System<O>, wait: Wait) -> u64 {
+    match wait {
+        Wait::Spins => system.processors.hardware().spin_threshold_ns(),
+        Wait::Halts => 0,
+        Wait::SpinsOn | Wait::HasLock => NEVER,
     }
 }

@@ -1,7 +1,7 @@
 //! A VM, or a set of processes, while it runs: what its tasks share, and what is counted and recorded for it.
 
 use super::life::Life;
-use super::spin_lock::SpinLock;
+use super::waiters::{LockRules, SpinLock};
 use crate::kernel::HOST;
 use crate::program::channel::Channel;
 use crate::program::code::Instruction;
@@ -51,6 +51,7 @@ impl VmState {
         life: Life,
         families: usize,
         programs: Vec<Arc<[Instruction]>>,
+        rules: LockRules,
     ) -> Self {
         let family_channels = spec.guest().map_or(0, |guest| guest.family_channels);
         let first_taker = if kernel == HOST { first_vcpu } else { TaskId(0) };
@@ -60,7 +61,7 @@ impl VmState {
             is_there: false,
             channels: vec![Channel::new(first_taker); spec.channels + families * family_channels],
             shared_channels: spec.channels as u32,
-            locks: vec![SpinLock::default(); spec.guest().map_or(0, |guest| guest.locks)].into(),
+            locks: vec![SpinLock::new(rules); spec.guest().map_or(0, |guest| guest.locks)].into(),
             programs: programs.into(),
             first_vcpu,
             vcpus: spec.task_count(),

@@ -194,6 +194,13 @@ impl Cpu {
         self.timers.peek().map_or(NEVER, |Reverse((at_ns, _))| *at_ns)
     }
 
+    /// When an interrupt next ends a halt: with a task that waits for a lock, the CPU ticks.
+    #[inline]
+    pub fn next_interrupt_ns(&self) -> u64 {
+        let tick_ns = if self.current.is_some() { self.tick_ns } else { NEVER };
+        self.resched_ns.min(self.next_timer_ns()).min(tick_ns)
+    }
+
     /// What is due now. Decisions come last, as a softirq does.
     #[inline]
     pub fn due(&self, now_ns: u64) -> Option<Due> {

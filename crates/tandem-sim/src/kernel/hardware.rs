@@ -7,6 +7,7 @@ use super::presence::Presence;
 use super::task::Task;
 use super::{Kernels, MemoryState, SharedState};
 use crate::cost::CostModels;
+use crate::engine::event_queue::NEVER;
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::MemoryProfile;
 use crate::program::code::ProfileId;
@@ -108,9 +109,19 @@ impl Hardware {
         Some((cycles * 1_000).div_ceil(u64::from(self.machine.hardware().clock_mhz.max(1))))
     }
 
+    /// How long a waiter of a paravirtual lock spins until it halts, ns.
+    pub fn spin_threshold_ns(&self) -> u64 {
+        self.costs.spin_lock.map_or(NEVER, |cost| cost.threshold_ns(self.machine.hardware().clock_mhz))
+    }
+
+    /// How long it spins until it looks at the waiter before it, ns.
+    pub fn prev_check_ns(&self) -> u64 {
+        self.costs.spin_lock.map_or(NEVER, |cost| cost.prev_check_ns(self.machine.hardware().clock_mhz))
+    }
+
     /// How long the line of a lock travels from one pCPU to another, ns; nothing with the model of locks off.
     #[inline]
-    pub(super) fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
+    pub fn line_transfer_ns(&self, from: CpuId, to: CpuId) -> u64 {
         self.costs.spin_lock.map_or(0, |_| self.machine.line_transfer_ns(from, to))
     }
 

@@ -88,7 +88,7 @@ impl Kernels {
         let state = &self.host()[vcpu];
         state.guest().is_some_and(|cpu| {
             let cpu = &self[cpu];
-            state.state() != TaskState::Blocked || cpu.resched_ns.min(cpu.next_timer_ns()) > now_ns
+            state.state() != TaskState::Blocked || cpu.next_interrupt_ns() > now_ns
         })
     }
 

@@ -53,8 +53,9 @@ pub(crate) use numa_balancing::NumaBalancing;
 pub(crate) use processors::Processors;
 pub(crate) use schedule::{Leaving, Waker};
 pub(crate) use shared_state::SharedState;
-pub(crate) use task::{Task, TaskKind, TaskState, TimerTarget};
+pub(crate) use task::{Spin, Task, TaskKind, TaskState, TimerTarget};
 
+use crate::metrics::ParavirtMetrics;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
 use kicks::Kicks;
 use pause_loop::PauseLoops;
@@ -70,6 +71,8 @@ pub(crate) struct System<O> {
     pub kernels: Kernels,
     pub processors: Processors,
     pub pause_loops: PauseLoops,
+    /// What guests' paravirtual locks did.
+    pub paravirt: ParavirtMetrics,
     /// CPUs of the host that are online.
     online: CpuMask,
     kicks: Kicks,
@@ -94,6 +97,7 @@ impl<O: Observer> System<O> {
             online: processors.hardware.machine().all_cpus().clone(),
             kicks: Kicks::new(processors.len()),
             pause_loops: PauseLoops::new(processors.len()),
+            paravirt: ParavirtMetrics::default(),
             kernels,
             processors,
             numa,

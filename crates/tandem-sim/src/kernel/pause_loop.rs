@@ -80,6 +80,9 @@ impl<O: Observer> System<O> {
         };
         self.events += 1;
         self.pause_loops.metrics.exits += 1;
+        if let Some(task) = self.kernels[spinner].current {
+            self.kernels[spinner.kernel][task].spin.look_if_unqueued();
+        }
         let spinning = &mut self.kernels[spinner].spinning;
         spinning.referenced_by = None;
         grow_window(spinning, settings);

@@ -124,7 +124,10 @@ impl Processors {
         state.spinning = Spinning::default();
         state.pcpu = Some(pcpu);
         match state.current {
-            Some(task) => self.execute(kernels, pcpu, vcpu.kernel, task),
+            Some(task) => {
+                kernels[vcpu.kernel][task].spin.look();
+                self.execute(kernels, pcpu, vcpu.kernel, task);
+            }
             None => state.resched_ns = state.resched_ns.min(now_ns),
         }
     }

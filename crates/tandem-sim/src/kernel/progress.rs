@@ -2,6 +2,7 @@
 
 use super::cpu::Processor;
 use super::processors::Processors;
+use super::task::Spin;
 use super::{CpuRef, Kernels, TaskRef};
 use crate::cost::SpinLock;
 use crate::engine::event_queue::NEVER;
@@ -74,6 +75,7 @@ impl Processors {
                 (spent_ns as f64 * self.hardware.local_share(state.vm, pcpu)) as u64;
         }
         if state.run.work_left_ns == 0 {
+            state.spin.spun(spent_ns);
             return;
         }
         let footprint = &mut state.footprint;
@@ -140,9 +142,12 @@ impl Processors {
         };
         let speed = self.hardware.speed(kernels, pcpu, &kernels[task]);
         let spun_ns = match (kernels[task].spin.is_spinning(), guest) {
-            (true, Some(spinner)) if burst_end_ns == NEVER => self
-                .pause_loop
-                .and_then(|settings| self.hardware.pause_window_ns(settings, &kernels[spinner].spinning)),
+            (true, Some(spinner)) if burst_end_ns == NEVER => {
+                let window_ns = self
+                    .pause_loop
+                    .and_then(|settings| self.hardware.pause_window_ns(settings, &kernels[spinner].spinning));
+                window_ns.into_iter().chain(kernels[task].spin.left_ns()).min()
+            }
             _ => None,
         };
         let task = &kernels[task];
@@ -185,6 +190,33 @@ impl Processors {
                 SpinLock::hand_over_ns(kernel.policy().spin_lock_kind(), transfer_ns, watching);
             self.end_spin(kernels, pcpu, at_ns + hand_over_ns);
         }
+    }
+
+    /// Changes how long a task of a guest spins for a lock.
+    pub fn change_spin(
+        &mut self,
+        kernels: &mut Kernels,
+        kernel: usize,
+        task: TaskId,
+        now_ns: u64,
+        change: impl FnOnce(&mut Spin),
+    ) {
+        let there = CpuRef { kernel, cpu: kernels[kernel][task].last_cpu };
+        let pcpu = kernels[there].pcpu.filter(|_| self.spins_now(kernels, kernel, task));
+        if let Some(pcpu) = pcpu {
+            self.settle(kernels, pcpu, now_ns);
+        }
+        change(&mut kernels[kernel][task].spin);
+        if let Some(pcpu) = pcpu {
+            self.spin_anew(kernels, pcpu);
+        }
+    }
+
+    /// Finds out anew when what the processor executes has spun for long enough.
+    pub fn spin_anew(&mut self, kernels: &Kernels, pcpu: CpuId) {
+        self[pcpu].burst_end_ns = NEVER;
+        self.rerate(kernels, pcpu);
+        self.refresh(kernels, pcpu);
     }
 
     /// Lets the task on the processor, which has spun for a lock, go on at that time.

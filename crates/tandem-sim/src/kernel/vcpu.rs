@@ -8,6 +8,9 @@
 //! - A vCPU that loses its pCPU takes the task on it along: the task stays the guest's running task and makes
 //!   no progress. The guest learns of the time that was stolen afterwards, if its policy asks.
 //!
+//! - A vCPU whose task waits for a paravirtual spin lock *halts* after a while: it blocks in the host, although
+//!   its guest's CPU has that task. An interrupt, or the kick of the unlock, wakes it.
+//!
 //! Limits: a guest's idle CPU blocks at once (no polling in the guest or in the host).
 
 use super::schedule::{Leaving, Waker};
@@ -54,8 +57,10 @@ impl<O: Observer> System<O> {
         let delivery_ns = self.processors.hardware.ipi_ns();
         let arrives_ns = self.processors[sender].settled_ns.max(now_ns) + delivery_ns;
         self.arm(cpu, arrives_ns, what);
-        if let Some(pcpu) = self.kernels[cpu].pcpu {
-            self.processors.refresh(&self.kernels, pcpu);
+        match self.kernels[cpu].pcpu {
+            Some(pcpu) => self.processors.refresh(&self.kernels, pcpu),
+            // It may have halted as it waited for a lock.
+            None => self.wake_vcpu(cpu, now_ns, Some(sender), Waker::Task { sync: false }),
         }
     }
 
@@ -84,10 +89,14 @@ impl<O: Observer> System<O> {
     /// A guest's CPU, which is on that pCPU, has nothing to run. Its vCPU blocks, unless something has come
     /// meanwhile.
     pub(super) fn vcpu_idles(&mut self, cpu: CpuRef, pcpu: CpuId, now_ns: u64) {
-        let state = &self.kernels[cpu];
-        let next_ns = state.resched_ns.min(state.next_timer_ns());
+        self.halt(cpu, pcpu, now_ns);
+    }
+
+    /// Lets the vCPU, which is on that pCPU, sleep until its next interrupt; whether it does.
+    pub fn halt(&mut self, cpu: CpuRef, pcpu: CpuId, now_ns: u64) -> bool {
+        let next_ns = self.kernels[cpu].next_interrupt_ns();
         if next_ns <= now_ns {
-            return;
+            return false;
         }
         let host = CpuRef::host(pcpu);
         let vcpu = self.kernels.vcpu_task(cpu);
@@ -98,5 +107,14 @@ impl<O: Observer> System<O> {
         self.decide(host, now_ns, Leaving::Block);
         // The guest's own code on the way there is no sleep.
         self.kernels.host_mut()[vcpu].sleep_counts_from(idle_ns);
+        true
+    }
+
+    /// Wakes a CPU of a guest that has halted as it waited for a lock, from another that runs
+    /// (`kvm_kick_cpu()`, `xen_qlock_kick()`).
+    pub fn kick_halted(&mut self, cpu: CpuRef, by: CpuRef, now_ns: u64) {
+        let Some(sender) = self.kernels[by].pcpu else { return };
+        self.processors.charge_exit(&mut self.kernels, sender);
+        self.wake_vcpu(cpu, now_ns, Some(sender), Waker::Task { sync: false });
     }
 }

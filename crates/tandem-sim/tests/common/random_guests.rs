@@ -74,6 +74,7 @@ fn linux() -> impl Strategy<Value = LinuxSettings> {
                 tick_hz,
                 steal_clock,
                 spin_locks,
+                paravirt_locks: true,
                 soft_affinity: match soft_affinity.problem(era) {
                     Some(_) => SoftAffinity::Ignored,
                     None => soft_affinity,

@@ -92,6 +92,10 @@ pub struct LinuxGuestTable {
     /// When a CPU that has to reschedule does so: "voluntary" (up to version "6.18"), "full" or "lazy" (from
     /// "6.18" on); if absent "lazy" in "7.3", else "voluntary".
     pub preemption: Option<Located<Word<Preemption>>>,
+    /// Whether a vCPU that waits for a spin lock halts after a while, from version "4.2" on, where the host can
+    /// wake it, which the host "linux" of version "3.6" cannot; true if absent, false as with the boot
+    /// parameter `nopvspin`.
+    pub paravirt_locks: Option<bool>,
     /// Whether time that the host stole is taken off the time that tasks are charged for
     /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`); false if absent, as in Debian's kernels.
     pub steal_clock: Option<bool>,
@@ -149,7 +153,7 @@ impl LinuxHostTable {
 impl LinuxGuestTable {
     /// This table, with what it leaves out taken from `base`.
     pub(super) fn over(self, base: Self) -> Self {
-        laid_over!(self, base: version, domains, tick_hz, spin_locks, preemption, steal_clock)
+        laid_over!(self, base: version, domains, tick_hz, spin_locks, preemption, paravirt_locks, steal_clock)
     }
 
     /// Checks what Linux allows.
@@ -171,7 +175,11 @@ impl LinuxGuestTable {
             self.spin_locks,
             self.preemption.as_ref(),
         );
-        LinuxSettings { steal_clock: self.steal_clock.unwrap_or(shared.steal_clock), ..shared }
+        LinuxSettings {
+            steal_clock: self.steal_clock.unwrap_or(shared.steal_clock),
+            paravirt_locks: self.paravirt_locks.unwrap_or(shared.paravirt_locks),
+            ..shared
+        }
     }
 }
 
