@@ -27,6 +27,7 @@ const LINUX: LinuxSettings = LinuxSettings {
     paravirt_locks: true,
     soft_affinity: SoftAffinity::Ignored,
     numa_balancing: false,
+    groups: None,
 };
 
 /// Computes without a lock, then with it; counts.

@@ -94,6 +94,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             paravirt_locks: true,
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
+            groups: Some(false),
         })
     );
     assert_eq!(
@@ -108,6 +109,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             paravirt_locks: false,
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
+            groups: Some(false),
         })
     );
     assert_eq!(scenario.costs.idle, Some(Idle { exit_ns: 5_000 }));

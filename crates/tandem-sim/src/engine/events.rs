@@ -4,8 +4,8 @@ use super::build::host_weight;
 use super::simulation::Simulation;
 use crate::kernel::CpuRef;
 use crate::kernel::presence::{come_online, go_offline, reload};
-use crate::policy::Context;
-use crate::policy::sched_ext::{Ending, SchedExt};
+use crate::policy::sched_ext::Ending;
+use crate::policy::{AnyPolicy, Context};
 use crate::scenario::HostAction;
 use crate::trace::Observer;
 use tandem_machine::ids::VmId;
@@ -26,10 +26,10 @@ impl<O: Observer> Simulation<'_, O> {
     fn act(&mut self, action: &HostAction, now_ns: u64) {
         match action {
             HostAction::SetWeight { cgroup, weight } => {
-                self.notify(now_ns, |scx, ctx| scx.group_weight_changed(ctx, *cgroup, *weight));
+                self.notify(now_ns, |policy, ctx| policy.group_weight_changed(ctx, *cgroup, *weight));
             }
             HostAction::SetLimit { cgroup, limit } => {
-                self.notify(now_ns, |scx, ctx| scx.group_limit_changed(ctx, *cgroup, *limit));
+                self.notify(now_ns, |policy, ctx| policy.group_limit_changed(ctx, *cgroup, *limit));
             }
             HostAction::SetNice { vms, nice } => vms.iter().for_each(|&vm| self.set_nice(vm, *nice, now_ns)),
             HostAction::SetAffinity { vms, cpus } => {
@@ -56,16 +56,13 @@ impl<O: Observer> Simulation<'_, O> {
         for task in self.vms[vm.index()].tasks() {
             let facts = self.system.kernels.host_mut().tasks_mut().facts_mut(task.into());
             (facts.weight, facts.nice) = (weight, nice);
-            self.notify(now_ns, |scx, ctx| scx.weight_changed(ctx, task.into()));
+            self.notify(now_ns, |policy, ctx| policy.weight_changed(ctx, task.into()));
         }
     }
 
-    /// Notifies the host's scheduler; only compiled ones need that.
-    fn notify(&mut self, now_ns: u64, what: impl FnOnce(&mut SchedExt, &mut Context<'_>)) {
-        self.system
-            .kernels
-            .host_mut()
-            .ask(now_ns, |policy, ctx| policy.sched_ext().map(|scx| what(scx, ctx)));
+    /// Notifies the host's scheduler.
+    fn notify(&mut self, now_ns: u64, what: impl FnOnce(&mut AnyPolicy, &mut Context<'_>)) {
+        self.system.kernels.host_mut().ask(now_ns, what);
         let by = CpuRef::host(self.system.first_online());
         self.system.deliver_kicks(by, now_ns);
     }

@@ -6,7 +6,7 @@ use super::linux::{Linux, SpinLockKind};
 use super::sched_ext::SchedExt;
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts, VmFacts};
 use crate::metrics::SchedulerCosts;
-use crate::scenario::{Cgroup, PolicySettings};
+use crate::scenario::{BandwidthLimit, Cgroup, CgroupName, PolicySettings};
 use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
@@ -14,9 +14,9 @@ use tandem_machine::ids::{CpuId, NodeId, TaskId};
 /// Any of the policies.
 #[derive(Debug)]
 pub(crate) enum AnyPolicy {
-    Credit(Credit),
+    Credit(Box<Credit>),
     Credit2(Box<Credit2>),
-    Linux(Linux),
+    Linux(Box<Linux>),
     SchedExt(Box<SchedExt>),
 }
 
@@ -31,11 +31,15 @@ impl AnyPolicy {
         seed: u64,
     ) -> Self {
         match settings {
-            PolicySettings::Credit(settings) => Self::Credit(Credit::new(*settings, machine, tasks, vms)),
+            PolicySettings::Credit(settings) => {
+                Self::Credit(Box::new(Credit::new(*settings, machine, tasks, vms)))
+            }
             PolicySettings::Credit2(settings) => {
                 Self::Credit2(Box::new(Credit2::new(*settings, machine, tasks, vms)))
             }
-            PolicySettings::Linux(settings) => Self::Linux(Linux::new(*settings, machine, tasks, seed)),
+            PolicySettings::Linux(settings) => {
+                Self::Linux(Box::new(Linux::new(*settings, machine, tasks, vms, cgroups, seed)))
+            }
             PolicySettings::SchedExt(settings) => {
                 Self::SchedExt(Box::new(SchedExt::new(settings, machine, tasks, vms, cgroups, seed)))
             }
@@ -49,6 +53,37 @@ impl AnyPolicy {
         match self {
             Self::SchedExt(policy) => Some(policy),
             Self::Credit(_) | Self::Credit2(_) | Self::Linux(_) => None,
+        }
+    }
+
+    /// A cgroup of the host has got another `cpu.weight`. Xen has none.
+    pub fn group_weight_changed(&mut self, ctx: &mut Context<'_>, cgroup: CgroupName, weight: u32) {
+        match self {
+            Self::SchedExt(policy) => policy.group_weight_changed(ctx, cgroup, weight),
+            Self::Linux(policy) => policy.group_weight_changed(ctx, cgroup, weight),
+            Self::Credit(_) | Self::Credit2(_) => {}
+        }
+    }
+
+    /// A cgroup of the host has got another `cpu.max`.
+    pub fn group_limit_changed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cgroup: CgroupName,
+        limit: Option<BandwidthLimit>,
+    ) {
+        match self {
+            Self::SchedExt(policy) => policy.group_limit_changed(ctx, cgroup, limit),
+            Self::Linux(_) | Self::Credit(_) | Self::Credit2(_) => {}
+        }
+    }
+
+    /// The weight of a task of the host has changed.
+    pub fn weight_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
+        match self {
+            Self::SchedExt(policy) => policy.weight_changed(ctx, task),
+            Self::Linux(policy) => policy.weight_changed(ctx, task),
+            Self::Credit(_) | Self::Credit2(_) => {}
         }
     }
 

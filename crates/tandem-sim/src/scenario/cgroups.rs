@@ -143,10 +143,9 @@ impl Scenario {
             PolicySettings::Credit(_) | PolicySettings::Credit2(_) if !self.cgroups.is_empty() => {
                 Err("Xen has no cgroups; leave them out, or name a compiled scheduler as host".into())
             }
-            PolicySettings::Linux(_) if !self.cgroups.is_empty() => Err(
-                "the host `linux` is modelled without cgroups; leave them out, or name a compiled scheduler"
-                    .into(),
-            ),
+            PolicySettings::Linux(settings) if !self.cgroups.is_empty() && settings.groups == Some(false) => {
+                Err("`groups` is false, but there are cgroups; leave one of them out".into())
+            }
             PolicySettings::Credit(_) | PolicySettings::Credit2(_)
                 if self.workloads.iter().flat_map(Workload::programs).any(|task| task.nice != 0) =>
             {

@@ -165,7 +165,15 @@ impl Scenario {
                 Err("Linux 6.12 does not report `set_limit` to schedulers; use kernel \"7.3\"".into())
             }
             PolicySettings::SchedExt(_) => Ok(()),
-            PolicySettings::Credit(_) | PolicySettings::Credit2(_) | PolicySettings::Linux(_) => {
+            PolicySettings::Linux(settings) => match action {
+                HostAction::SetNice { .. } => Ok(()),
+                HostAction::SetWeight { .. } if settings.groups.unwrap_or(!self.cgroups.is_empty()) => Ok(()),
+                HostAction::SetWeight { .. } => {
+                    Err(format!("`{what}` needs `groups` on the host `linux`, as VMs are no cgroups without"))
+                }
+                _ => Err(format!("`{what}` is modelled for hosts with a compiled scheduler only")),
+            },
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) => {
                 Err(format!("`{what}` is modelled for hosts with a compiled scheduler only"))
             }
         }

@@ -63,16 +63,17 @@ fn linux() -> impl Strategy<Value = LinuxSettings> {
         select(&ERAS[..]),
         domains,
         select(vec![100, 250, 1000]),
-        any::<bool>(),
+        any::<[bool; 2]>(),
         (spin_locks, soft_affinity, preemption),
     )
-        .prop_map(|(era, domains, tick_hz, steal_clock, (spin_locks, soft_affinity, preemption))| {
+        .prop_map(|(era, domains, tick_hz, [steal_clock, groups], (spin_locks, soft_affinity, preemption))| {
             LinuxSettings {
                 preemption: preemption.filter(|preemption| preemption.problem(era).is_none()),
                 era,
                 domains,
                 tick_hz,
                 steal_clock,
+                groups: Some(groups),
                 spin_locks,
                 paravirt_locks: true,
                 soft_affinity: match soft_affinity.problem(era) {

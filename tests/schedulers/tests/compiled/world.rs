@@ -402,7 +402,7 @@ fn nonsense_is_refused() {
         assert!(error.contains(problem) && error.starts_with("s.toml"), "{rest}: {error}");
     }
     for (host, rest, problem) in [
-        ("\"linux\"", TREE, "without cgroups"),
+        ("{ linux = { groups = false } }", TREE, "leave one of them out"),
         ("\"xen-credit\"", TREE, "no cgroups"),
         ("\"linux\"", "[[event]]\nat = \"1ms\"\nreload = true", "compiled scheduler only"),
     ] {

@@ -74,6 +74,9 @@ pub struct LinuxHostTable {
     /// Whether the host moves tasks and memory to each other (`kernel.numa_balancing`), from version "4.2"
     /// on; false if absent. Stock kernels do if there are several nodes.
     pub numa_balancing: Option<Located<bool>>,
+    /// Whether each VM is a group of tasks, as its cgroup is with systemd and libvirt, and has its weight as
+    /// a group; if absent, true if the scenario has cgroups. If false, each vCPU has the weight of its VM.
+    pub groups: Option<bool>,
 }
 
 /// Settings of Linux's fair scheduler in guests.
@@ -99,12 +102,15 @@ pub struct LinuxGuestTable {
     /// Whether time that the host stole is taken off the time that tasks are charged for
     /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`); false if absent, as in Debian's kernels.
     pub steal_clock: Option<bool>,
+    /// Whether all tasks of a guest are in one group, as those of a session are with
+    /// `sched_autogroup_enabled`; false if absent.
+    pub autogroup: Option<bool>,
 }
 
 impl LinuxHostTable {
     /// This table, with what it leaves out taken from `base`.
     pub(super) fn over(self, base: Self) -> Self {
-        laid_over!(self, base: version, domains, tick_hz, spin_locks, preemption, soft_affinity, numa_balancing)
+        laid_over!(self, base: version, domains, tick_hz, spin_locks, preemption, soft_affinity, numa_balancing, groups)
     }
 
     /// Checks what Linux allows, each setting by itself.
@@ -145,6 +151,7 @@ impl LinuxHostTable {
         LinuxSettings {
             soft_affinity: self.soft_affinity.as_deref().map_or(shared.soft_affinity, |&it| it.into()),
             numa_balancing: self.numa_balancing.as_deref().is_some_and(|&is_on| is_on),
+            groups: self.groups,
             ..shared
         }
     }
@@ -153,7 +160,7 @@ impl LinuxHostTable {
 impl LinuxGuestTable {
     /// This table, with what it leaves out taken from `base`.
     pub(super) fn over(self, base: Self) -> Self {
-        laid_over!(self, base: version, domains, tick_hz, spin_locks, preemption, paravirt_locks, steal_clock)
+        laid_over!(self, base: version, domains, tick_hz, spin_locks, preemption, paravirt_locks, steal_clock, autogroup)
     }
 
     /// Checks what Linux allows.
@@ -178,6 +185,7 @@ impl LinuxGuestTable {
         LinuxSettings {
             steal_clock: self.steal_clock.unwrap_or(shared.steal_clock),
             paravirt_locks: self.paravirt_locks.unwrap_or(shared.paravirt_locks),
+            groups: Some(self.autogroup.unwrap_or(false)),
             ..shared
         }
     }

@@ -15,6 +15,7 @@
 //! 6. Soft affinity, which no release of Linux has, is available as it was once posted, and in a variant of
 //!    this project ([`soft_affinity`]).
 //! 7. A task is sent to the node of its memory, if NUMA balancing finds one ([`numa`]).
+//! 8. Tasks may be in groups, which share CPUs by weight ([`task_groups`], `queues/hierarchy.rs`).
 //!
 //! [`features`] says how the releases differ. [`Linux`] owns the parts and passes each event to the one that
 //! it concerns; a part borrows others only while it works.
@@ -33,7 +34,7 @@
 //! Wake-ups and ends of slices may preempt lazily ([`Preemption`]): the CPU is then asked to reschedule later
 //! ([`super::Later`]). In 7.3, a timer of the CPU ends the turn of its task (`HRTICK`).
 //!
-//! Limits: one scheduling class without groups, bandwidth limits and core scheduling; no CPU hotplug; a
+//! Limits: one scheduling class without bandwidth limits and core scheduling; no CPU hotplug; a
 //! contended lock changes no decision. All work is that of user mode or of a guest, where any kernel is
 //! preempted; 3.6 to 5.2 are otherwise built without `CONFIG_PREEMPT`, later ones with
 //! `CONFIG_PREEMPT_DYNAMIC`.
@@ -51,6 +52,7 @@ mod settings;
 #[cfg(test)]
 mod situation;
 mod soft_affinity;
+mod task_groups;
 #[cfg(test)]
 mod tests;
 
@@ -58,7 +60,8 @@ pub use domains::{describe as describe_domains, slowest_balancing_ns};
 pub use queues::weight_of_nice;
 pub use settings::{Domains, LinuxEra, LinuxSettings, Preemption, SoftAffinity, SpinLockKind};
 
-use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts};
+use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts, VmFacts};
+use crate::scenario::{Cgroup, CgroupName};
 use balance::{Balancer, Balancing};
 use counters::{BalanceCounters, PlacementCounters, QueueCounters};
 use domains::DomainTree;
@@ -69,6 +72,7 @@ use select::{Placement, Selector};
 use settings::Tunables;
 use tandem_machine::Machine;
 use tandem_machine::ids::{CpuId, NodeId, TaskId};
+use task_groups::TaskGroups;
 
 /// Linux's fair scheduler for the CPUs of one kernel.
 #[derive(Clone, Debug)]
@@ -81,12 +85,25 @@ pub struct Linux {
     placement: Placement,
     balancing: Balancing,
     nodes: Nodes,
+    groups: TaskGroups,
 }
 
 impl Linux {
-    /// A scheduler for all CPUs of the machine, as the kernel sees it. More tasks may come later.
+    /// A scheduler for all CPUs of the machine, as the kernel sees it, with these VMs and cgroups, which a
+    /// guest does not have. More tasks may come later.
     /// `seed`: of its random numbers.
-    pub fn new(settings: LinuxSettings, machine: &Machine, tasks: &[TaskFacts], seed: u64) -> Self {
+    pub fn new(
+        settings: LinuxSettings,
+        machine: &Machine,
+        tasks: &[TaskFacts],
+        vms: &[VmFacts],
+        cgroups: &[Cgroup],
+        seed: u64,
+    ) -> Self {
+        let (groups, group_facts) = match settings.groups.unwrap_or(!cgroups.is_empty()) {
+            true => TaskGroups::new(vms, cgroups),
+            false => Default::default(),
+        };
         let cpus = machine.cpu_count();
         let tunables = Tunables::new(cpus);
         let features = Features::of(settings.era);
@@ -94,11 +111,12 @@ impl Linux {
             settings,
             features,
             tunables,
-            queues: Queues::new(&settings, features, &tunables, machine, &[]),
+            queues: Queues::new(&settings, features, &tunables, machine, &group_facts),
             domains: DomainTree::new(&features.domains, settings.domains, machine),
             placement: Placement::default(),
             balancing: Balancing::new(cpus, seed),
             nodes: Nodes::default(),
+            groups,
         };
         linux.grow(tasks);
         linux
@@ -117,7 +135,8 @@ impl Linux {
         }
         for facts in &tasks[self.queues.task_count()..] {
             let task = TaskId::from(self.queues.task_count());
-            self.queues.add_task(facts.weight);
+            let (group, weight) = self.groups.of(facts);
+            self.queues.add_task(group, weight);
             self.placement.wakers.begin(task, CpuId(0));
             self.nodes.begin(task);
         }
@@ -125,9 +144,24 @@ impl Linux {
 
     /// Resets the state of a task number for a new task that was born on this CPU.
     fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
-        self.queues.begin(ctx, task, cpu);
+        let (group, weight) = self.groups.of(&ctx.tasks[task.index()]);
+        self.queues.begin(ctx, task, cpu, group, weight);
         self.placement.wakers.begin(task, cpu);
         self.nodes.begin(task);
+    }
+
+    /// A cgroup has got another `cpu.weight`.
+    pub(crate) fn group_weight_changed(&mut self, ctx: &mut Context<'_>, cgroup: CgroupName, weight: u32) {
+        if let Some(group) = self.groups.named(cgroup) {
+            self.queues.set_shares(ctx, group, task_groups::shares_of_cgroup(weight));
+        }
+    }
+
+    /// A task has got another weight.
+    pub(crate) fn weight_changed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
+        self.grow(ctx.tasks);
+        let (_, weight) = self.groups.of(&ctx.tasks[task.index()]);
+        self.queues.set_task_weight(ctx, task, weight);
     }
 
     fn selector(&mut self) -> Selector<'_> {

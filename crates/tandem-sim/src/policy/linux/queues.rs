@@ -205,16 +205,16 @@ impl Queues {
         }
     }
 
-    /// Makes room for one more task, of this weight.
-    pub fn add_task(&mut self, weight: u32) {
-        let entity = Entity::new(weight, GroupId::ROOT, CpuId(0));
+    /// Makes room for one more task, of this group and weight.
+    pub fn add_task(&mut self, group: GroupId, weight: u32) {
+        let entity = Entity::new(weight, group, CpuId(0));
         self.discipline.begin(TaskId::from(self.rqs.entities.len()), entity.weight);
         self.rqs.entities.push(entity);
     }
 
     /// Resets the state of a task number for a new task that was born on this CPU.
-    pub fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
-        let entity = Entity::new(ctx.tasks[task.index()].weight, GroupId::ROOT, cpu);
+    pub fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId, group: GroupId, weight: u32) {
+        let entity = Entity::new(weight, group, cpu);
         self.discipline.begin(task, entity.weight);
         self.rqs.entities[task.index()] = entity;
         self.advance_clock(ctx, cpu);
@@ -547,6 +547,12 @@ impl Queues {
     pub fn without_strays(&self) -> Self {
         let cpus = self.rqs.cpus.len();
         Self { strays: Strays::new(crate::policy::linux::SoftAffinity::Ignored, cpus), ..self.clone() }
+    }
+
+    /// The weights of a group on all CPUs.
+    pub fn group_weights(&self, group: u32) -> Vec<u32> {
+        let of_it = self.rqs.levels.iter().filter(|level| level.group.0 == group);
+        of_it.map(|level| level.weight).collect()
     }
 
     /// Checks that each queue agrees with what stands in it.

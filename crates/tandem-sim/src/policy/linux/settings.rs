@@ -148,6 +148,9 @@ pub struct LinuxSettings {
     /// Whether a host's kernel moves tasks and their memory towards each other (`kernel.numa_balancing`);
     /// from 4.2 on. A stock kernel does if it has several nodes. A guest's kernel never does here.
     pub numa_balancing: bool,
+    /// Whether tasks are in groups: on a host, those of each VM, and the cgroups of the scenario; in a guest,
+    /// all in one (`sched_autogroup_enabled`). `None`: if the scenario has cgroups.
+    pub groups: Option<bool>,
 }
 
 impl LinuxSettings {
@@ -186,6 +189,7 @@ impl Default for LinuxSettings {
             paravirt_locks: true,
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
+            groups: None,
         }
     }
 }

@@ -49,7 +49,7 @@ impl Situation {
 
     pub fn with(settings: LinuxSettings, machine: Machine) -> Self {
         Self {
-            linux: Linux::new(settings, &machine, &[], 1),
+            linux: Linux::new(settings, &machine, &[], &[], &[], 1),
             facts: Vec::new(),
             now_ns: 10_000_000_000,
             scanned: 0,

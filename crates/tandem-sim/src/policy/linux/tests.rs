@@ -12,6 +12,7 @@ use tandem_machine::cpumask::CpuMask;
 mod directed_yield;
 mod eras;
 mod fairness;
+mod groups;
 mod invariants;
 mod loads;
 mod wakeups;
@@ -58,7 +59,7 @@ impl Hand {
         // Ticks that are finer than any slice, so that slices end when they are over.
         let settings = LinuxSettings { tick_hz: 10_000, ..settings };
         Self {
-            linux: Linux::new(settings, &machine, &[], 1),
+            linux: Linux::new(settings, &machine, &[], &[], &[], 1),
             stolen_ns: vec![0; machine.cpu_count()],
             running: vec![None; machine.cpu_count()],
             ran_ns: vec![0; facts.len()],
@@ -66,6 +67,17 @@ impl Hand {
             machine,
             facts,
         }
+    }
+
+    /// Each task is a set of processes of its own, with these facts, in these cgroups.
+    fn grouped(era: LinuxEra, cpus: u32, weights: &[u32], sets: &[VmFacts], cgroups: &[Cgroup]) -> Self {
+        let mut hand = Self::new(era, cpus, weights);
+        for (task, facts) in (0..).zip(&mut hand.facts) {
+            facts.vm = tandem_machine::ids::VmId(task);
+        }
+        let settings = LinuxSettings { groups: Some(true), ..hand.linux.settings };
+        hand.linux = Linux::new(settings, &hand.machine, &[], sets, cgroups, 1);
+        hand
     }
 
     /// Asks the scheduler; returns the answer and the CPUs that it kicks, as if all returned to their tasks

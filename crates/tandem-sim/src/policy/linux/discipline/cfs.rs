@@ -22,7 +22,7 @@
 //! off or unused by default; `child_runs_first`, off by default.
 
 use super::{Coming, scale, virtual_time};
-use crate::policy::linux::queues::{LevelId, Member, OfMembers, Timeline};
+use crate::policy::linux::queues::{LevelId, Member, NICE_0_WEIGHT, OfMembers, Timeline};
 use crate::policy::linux::settings::Tunables;
 #[cfg(test)]
 use tandem_machine::ids::CpuId;
@@ -100,7 +100,7 @@ impl Cfs {
             nr_latency: tunables.nr_latency(),
             slice_restarts,
             queues: vec![CfsQueue::default(); levels],
-            members: OfMembers::new(levels, CfsTask::default()),
+            members: OfMembers::new(levels, CfsTask { weight: NICE_0_WEIGHT, ..CfsTask::default() }),
         }
     }
 

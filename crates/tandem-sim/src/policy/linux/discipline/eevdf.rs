@@ -105,7 +105,7 @@ impl Eevdf {
                 false => (2 * base_slice_ns).max(tick_period_ns),
             },
             queues: vec![EevdfQueue::default(); levels],
-            members: OfMembers::new(levels, EevdfTask::default()),
+            members: OfMembers::new(levels, EevdfTask { weight: NICE_0_WEIGHT, ..EevdfTask::default() }),
         }
     }
 

@@ -14,6 +14,7 @@
 use super::member::{GroupId, LevelId, Member};
 use super::timeline::Timeline;
 use super::{Queues, Runqueues, scale};
+use crate::policy::Context;
 use crate::policy::linux::discipline::Coming;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -360,6 +361,36 @@ impl Queues {
             self.insert(member, level);
         } else if is_there {
             self.rqs.timeline_mut(level).reweigh(member, before, weight);
+        }
+    }
+
+    /// A group gets other shares (`sched_group_set_shares()`).
+    pub fn set_shares(&mut self, ctx: &mut Context<'_>, group: GroupId, shares: u64) {
+        self.rqs.groups[group.index()].shares = shares;
+        for cpu in ctx.machine.all_cpus().iter() {
+            self.charge(ctx, cpu);
+            let mut level = LevelId::of(group, cpu, self.rqs.cpus.len());
+            while let Some((_, above)) = self.rqs.up(level) {
+                self.update_weight(level);
+                level = above;
+            }
+        }
+    }
+
+    /// A task gets another weight (`reweight_task()`).
+    pub fn set_task_weight(&mut self, ctx: &mut Context<'_>, task: TaskId, weight: u32) {
+        let cpu = self.rqs.entity(task).cpu;
+        self.charge(ctx, cpu);
+        self.track(task);
+        let mut level = self.rqs.level_of(task);
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        let entity = &self.rqs.entities[task.index()];
+        let is_there = entity.queued || queue.curr() == Some(task);
+        self.rqs.load.reweigh(queue, entity, weight.max(1), is_there);
+        self.reweigh(Member::Task(task), level, weight.max(1));
+        while let Some((_, above)) = self.rqs.up(level) {
+            self.update_weight(level);
+            level = above;
         }
     }
 

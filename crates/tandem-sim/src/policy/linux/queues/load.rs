@@ -275,6 +275,18 @@ impl LoadTracking {
         }
     }
 
+    /// The weight of a task, whose averages are current, is about to become another one.
+    pub(super) fn reweigh(self, queue: &mut RunQueue, entity: &Entity, weight: u32, is_there: bool) {
+        if self.keeps_blocked_load() && !entity.is_new {
+            let [before, ..] = queue.load.share(entity);
+            let now = before / u64::from(entity.weight) * u64::from(weight);
+            queue.load.load_sum = queue.load.load_sum.saturating_sub(before) + now;
+            if is_there {
+                queue.load.present_sum = queue.load.present_sum.saturating_sub(before) + now;
+            }
+        }
+    }
+
     /// The task, whose averages are current, is about to join the queue of its CPU. `is_foreign`: its
     /// averages are not in that CPU's yet.
     pub(super) fn count_in(self, queue: &mut RunQueue, entity: &mut Entity, is_foreign: bool) {

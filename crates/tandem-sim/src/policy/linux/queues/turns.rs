@@ -83,7 +83,7 @@ impl Queues {
                 }
                 self.rqs.cpus[cpu.index()].running = None;
                 self.track(task);
-                self.set_current(cpu, Member::Task(task), self.rqs.level_of(task));
+                self.set_current(Member::Task(task), self.rqs.level_of(task));
                 let queue = &mut self.rqs.cpus[cpu.index()];
                 queue.running = Some(task);
                 self.rqs.entities[task.index()].exec_start_ns = queue.clock.task_ns;
@@ -120,9 +120,9 @@ impl Queues {
 
     /// Takes a task out of its queue to run it, and likewise the groups that do not run yet; others are put
     /// back.
-    fn set_current(&mut self, cpu: CpuId, member: Member, level: LevelId) {
+    fn set_current(&mut self, member: Member, level: LevelId) {
         if let Some((group, above)) = self.rqs.up(level) {
-            self.set_current(cpu, group, above);
+            self.set_current(group, above);
         }
         if self.rqs.timeline(level).curr() == Some(member) {
             return self.discipline.goes_on(member);

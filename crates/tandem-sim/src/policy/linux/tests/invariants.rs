@@ -138,7 +138,7 @@ impl World {
                 "no CPU idles while something waits for it"
             );
             assert_eq!(linux.queues.idle().contains(cpu), queue.curr().is_none());
-            if linux.settings.era == LinuxEra::V4_2 {
+            if linux.settings.era == LinuxEra::V4_2 && linux.settings.groups.is_none() {
                 let tasks = waiting.iter().copied().chain(queue.curr());
                 let loads = linux.queues.loads();
                 let load: u64 = tasks.map(|task| loads.of_task(task)).sum();
@@ -153,10 +153,22 @@ impl World {
 
 proptest! {
     #[test]
-    fn queues_stay_consistent(era in prop::sample::select(ERAS.to_vec()), steps in steps()) {
+    fn queues_stay_consistent(
+        era in prop::sample::select(ERAS.to_vec()),
+        grouped: bool,
+        places in prop::collection::vec(0..4usize, TASKS as usize),
+        steps in steps(),
+    ) {
         let weights = [1024, 1024, 335, 15, 9548, 88761];
+        // Two cgroups side by side, and one in the second.
+        let cgroups = [(None, 100), (None, 200), (Some(1), 50)];
+        let cgroups = cgroups.map(|(parent, weight)| groups::cgroup(parent, weight));
+        let sets: Vec<_> = places.iter().map(|place| groups::in_cgroup(place.checked_sub(1))).collect();
         let mut world = World {
-            hand: Hand::new(era, CPUS, &weights),
+            hand: match grouped {
+                true => Hand::grouped(era, CPUS, &weights, &sets, &cgroups),
+                false => Hand::new(era, CPUS, &weights),
+            },
             states: vec![State::Absent; TASKS as usize],
         };
         for step in steps {

@@ -1,0 +1,140 @@
+//! Groups of tasks: their shares of CPUs, their slices, and who preempts whom.
+
+use super::*;
+use crate::policy::VmFacts;
+use crate::scenario::Cgroup;
+
+/// A cgroup of this `cpu.weight` below another one, or the root.
+pub(super) fn cgroup(parent: Option<usize>, weight: u32) -> Cgroup {
+    Cgroup { path: String::from("of a test"), parent, weight, limit: None }
+}
+
+/// Tasks that are in a cgroup, or the root.
+pub(super) fn in_cgroup(cgroup: Option<usize>) -> VmFacts {
+    VmFacts { weight: VmFacts::USUAL_WEIGHT, cap_pct: 0, is_cgroup: false, cgroup }
+}
+
+/// A task of a test: where it is, what it weighs, and the CPU that it is pinned to.
+#[derive(Clone, Copy, Debug)]
+struct Hog {
+    cgroup: Option<usize>,
+    weight: u32,
+    cpu: u32,
+}
+
+/// A machine on which these hogs run in these cgroups.
+fn hogs(era: LinuxEra, cpus: u32, cgroups: &[Cgroup], hogs: &[Hog]) -> Hand {
+    let weights: Vec<u32> = hogs.iter().map(|hog| hog.weight).collect();
+    let sets: Vec<VmFacts> = hogs.iter().map(|hog| in_cgroup(hog.cgroup)).collect();
+    let mut hand = Hand::grouped(era, cpus, &weights, &sets, cgroups);
+    for (task, hog) in (0..).zip(hogs) {
+        hand.pin(task, CpuId(hog.cpu));
+        hand.enqueue(task, CpuId(hog.cpu), Reason::Start);
+    }
+    hand
+}
+
+/// What each hog should get of its CPU, in 1000ths: top down by the weights of what stands side by side
+/// there, where a group weighs its shares times its weight there by that on all CPUs.
+fn expected_permille(cgroups: &[Cgroup], hogs: &[Hog]) -> Vec<f64> {
+    let cpus = 1 + hogs.iter().map(|hog| hog.cpu).max().unwrap() as usize;
+    // By cgroup and CPU: what stands in its queue weighs, bottom up, as children come after their parents.
+    let mut inside = vec![vec![0.0; cpus]; cgroups.len()];
+    let mut root = vec![0.0; cpus];
+    for hog in hogs {
+        let of = hog.cgroup.map_or(&mut root, |at| &mut inside[at]);
+        of[hog.cpu as usize] += f64::from(hog.weight);
+    }
+    let mut weights = vec![vec![0.0; cpus]; cgroups.len()];
+    for (at, cgroup) in cgroups.iter().enumerate().rev() {
+        let total: f64 = inside[at].iter().sum();
+        for cpu in 0..cpus {
+            let weight = match total {
+                0.0 => 0.0,
+                total => (f64::from(cgroup.weight) * 10.24).round() * inside[at][cpu] / total,
+            };
+            weights[at][cpu] = weight;
+            cgroup.parent.map_or(&mut root, |parent| &mut inside[parent])[cpu] += weight;
+        }
+    }
+    let share = |hog: &Hog| {
+        let cpu = hog.cpu as usize;
+        let (mut part, mut weight, mut at) = (1000.0, f64::from(hog.weight), hog.cgroup);
+        while let Some(cgroup) = at {
+            part *= weight / inside[cgroup][cpu];
+            weight = weights[cgroup][cpu];
+            at = cgroups[cgroup].parent;
+        }
+        part * weight / root[cpu]
+    };
+    hogs.iter().map(share).collect()
+}
+
+fn check_shares(era: LinuxEra, cgroups: &[Cgroup], all: &[Hog]) {
+    let cpus = 1 + all.iter().map(|hog| hog.cpu).max().unwrap();
+    let mut hand = hogs(era, cpus, cgroups, all);
+    // The first placements are past.
+    hand.pass(200 * MS);
+    hand.ran_ns.fill(0);
+    hand.pass(4_000 * MS);
+    hand.linux.queues.check();
+    for ((hog, ran_ns), expected) in all.iter().zip(&hand.ran_ns).zip(expected_permille(cgroups, all)) {
+        let found = *ran_ns as f64 / (4 * MS) as f64;
+        let allowed = 12.0 + expected * 0.03;
+        assert!((found - expected).abs() <= allowed, "{era:?} {hog:?}: {found} of {expected}; {cgroups:?}");
+    }
+}
+
+#[test]
+fn two_groups_on_a_cpu_have_equal_parts_of_it() {
+    let hog = |cgroup| Hog { cgroup: Some(cgroup), weight: 1024, cpu: 0 };
+    for era in ERAS {
+        let cgroups = [cgroup(None, 100), cgroup(None, 100)];
+        check_shares(era, &cgroups, &[hog(0), hog(1), hog(1), hog(1)]);
+        check_shares(era, &[cgroup(None, 100), cgroup(None, 300)], &[hog(0), hog(1)]);
+    }
+}
+
+/// Three hogs of a group, two of them on one CPU: beside a task of the root, each of these gets a fifth, the
+/// third a quarter.
+#[test]
+fn calc_group_shares() {
+    let hog = |cgroup, cpu| Hog { cgroup, weight: 1024, cpu };
+    let all = [hog(Some(0), 0), hog(Some(0), 0), hog(Some(0), 1), hog(None, 0), hog(None, 1)];
+    let expected = expected_permille(&[cgroup(None, 100)], &all);
+    let expected: Vec<i64> = expected.iter().map(|&part| part.round() as i64).collect();
+    assert_eq!(expected, [200, 200, 250, 600, 750]);
+    for era in ERAS {
+        check_shares(era, &[cgroup(None, 100)], &all);
+        let mut hand = hogs(era, 2, &[cgroup(None, 100)], &all);
+        hand.pass(100 * MS);
+        assert_eq!(hand.linux.queues.group_weights(1), [682, 341], "{era:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// On each CPU, what stands in a queue shares what the queue has, by weight.
+    #[test]
+    fn time_follows_the_weights_of_nested_groups(
+        era in prop::sample::select(ERAS.to_vec()),
+        tree in prop::collection::vec((any::<prop::sample::Index>(), 50..400u32), 1..5),
+        places in prop::collection::vec((any::<prop::sample::Index>(), 0..2u32, 0..2usize), 2..7),
+    ) {
+        let cgroups: Vec<Cgroup> = tree
+            .iter()
+            .enumerate()
+            .map(|(at, (parent, weight))| cgroup(parent.index(at + 1).checked_sub(1), *weight))
+            .collect();
+        let all: Vec<Hog> = places
+            .iter()
+            .map(|(at, cpu, heavy)| Hog {
+                cgroup: at.index(cgroups.len() + 1).checked_sub(1),
+                weight: [1024, 2048][*heavy],
+                cpu: *cpu,
+            })
+            .collect();
+        check_shares(era, &cgroups, &all);
+    }
+}
