@@ -94,7 +94,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             paravirt_locks: true,
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
-            groups: Some(false),
+            groups: None,
         })
     );
     assert_eq!(

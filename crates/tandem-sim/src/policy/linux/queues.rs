@@ -10,6 +10,7 @@
 mod buddies;
 mod decay;
 mod entity;
+mod group_load;
 mod hierarchy;
 mod load;
 mod member;
@@ -106,7 +107,7 @@ impl Runqueues {
     /// The loads of CPUs and tasks.
     #[inline]
     pub fn loads(&self) -> Loads<'_> {
-        Loads { tracking: self.load, cpus: &self.cpus, entities: &self.entities }
+        Loads { tracking: self.load, cpus: &self.cpus, entities: &self.entities, levels: &self.levels }
     }
 
     /// Capacity of the group, less what stolen time takes of it; at least 1 for each CPU.
@@ -167,8 +168,8 @@ impl Queues {
         groups: &[GroupFacts],
     ) -> Self {
         let cpus = machine.cpu_count();
-        let root = TaskGroup { shares: NICE_0_WEIGHT.into(), total: 0 };
-        let below = groups.iter().map(|group| TaskGroup { shares: group.shares, total: 0 });
+        let root = TaskGroup { shares: NICE_0_WEIGHT.into(), total: 0, runnable: 0 };
+        let below = groups.iter().map(|group| TaskGroup { shares: group.shares, total: 0, runnable: 0 });
         let levels = groups.iter().zip(1..).flat_map(|(group, at)| {
             let level = move |cpu| Level::new(GroupId(at), LevelId::of(group.parent, cpu, cpus));
             machine.all_cpus().iter().map(level)
@@ -324,7 +325,15 @@ impl Queues {
         let entity = &mut self.rqs.entities[task.index()];
         let queue = &mut self.rqs.cpus[entity.cpu.index()];
         let runs = queue.curr() == Some(task);
+        let before = entity.averages.contribution();
         self.rqs.load.track(queue, entity, runs);
+        if entity.group != GroupId::ROOT {
+            let (now, is_here) = (entity.averages.contribution(), runs || entity.queued);
+            if is_here {
+                self.contribute(task, before, now);
+            }
+            self.track_groups(task);
+        }
     }
 
     /// Updates the load measures of a CPU, which an idle CPU does not do by itself (`update_idle_cpu_load()`,
@@ -334,6 +343,7 @@ impl Queues {
         let queue = &mut self.rqs.cpus[cpu.index()];
         queue.load_updated(ctx.now_ns);
         self.rqs.load.track_cpu(queue);
+        self.refresh_groups(cpu);
         self.update_history(ctx, cpu);
     }
 
@@ -352,6 +362,7 @@ impl Queues {
         let cpu = entity.cpu;
         let queue = &mut self.rqs.cpus[cpu.index()];
         self.rqs.load.count_in(queue, entity, is_foreign);
+        let contribution = entity.averages.contribution();
         if !entity.delayed {
             self.rqs.load.count_estimate(queue, entity);
         }
@@ -359,6 +370,12 @@ impl Queues {
             queue.begins_to_leave();
         }
         entity.is_new = false;
+        if entity.group != GroupId::ROOT {
+            self.contribute(task, 0, contribution);
+            if is_foreign {
+                self.move_load(task, false);
+            }
+        }
         self.move_to_list_head(task);
         self.come(task, coming);
         self.rqs.overload |= self.rqs.cpus[cpu.index()].nr_running() > 1;
@@ -377,6 +394,7 @@ impl Queues {
         if self.rqs.entities[task.index()].delayed {
             queue.leaves_no_longer();
         }
+        self.contribute(task, self.entity(task).averages.contribution(), 0);
         self.go(task, false);
     }
 
@@ -461,7 +479,9 @@ impl Queues {
         let from = entity.cpu;
         if !entity.is_new {
             self.rqs.load.forget(&mut self.rqs.cpus[from.index()], entity);
+            self.forget_in_groups(task);
         }
+        let entity = &mut self.rqs.entities[task.index()];
         entity.averages.move_to(clock_ns);
         entity.cpu = to;
         entity.exec_start_ns = 0; // on its new CPU, it is not cache-hot
@@ -517,6 +537,7 @@ impl Queues {
         let entity = &mut self.rqs.entities[task.index()];
         self.rqs.load.forget(&mut self.rqs.cpus[cpu.index()], entity);
         entity.is_new = false;
+        self.forget_in_groups(task);
     }
 }
 
@@ -583,7 +604,6 @@ impl Queues {
             });
             assert_eq!(self.rqs.level(level).nr_tasks, below.sum::<u32>());
             let at = self.rqs.level(level);
-            assert_eq!(at.contribution, tasks.weight());
         }
         for (at, group) in self.rqs.groups.iter().enumerate().skip(1) {
             let of_it = self.rqs.levels.iter().filter(|level| level.group.index() == at);

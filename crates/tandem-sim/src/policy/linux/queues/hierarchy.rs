@@ -8,9 +8,10 @@
 //! as that was empty, the group joins its parent's, as a sleeper that wakes up. A task that leaves takes the
 //! group along if it was the last, and so on. The weights of the groups on the way follow.
 //!
-//! Limits: the weight of a group on a CPU is its shares times its weight here by that on all CPUs, which is
-//! known at once; in kernels, the total lags behind by up to some 10 ms.
+//! Limits: the weight of a group on a CPU is its shares times its load here by that on all CPUs, which is known
+//! at once; in kernels, the total lags behind by up to some 10 ms.
 
+use super::group_load::GroupLoad;
 use super::member::{GroupId, LevelId, Member};
 use super::timeline::Timeline;
 use super::{Queues, Runqueues, scale};
@@ -37,6 +38,8 @@ pub(super) struct TaskGroup {
     pub shares: u64,
     /// Sum of what its queues contribute (`load_avg`, in 3.6 `load_weight`).
     pub total: u64,
+    /// Sum over all CPUs of the part of time in which it is runnable there, in 1024ths (4.2).
+    pub runnable: u64,
 }
 
 /// What a group other than the root has on a CPU: its queue, and its place in that of its parent.
@@ -50,6 +53,7 @@ pub(super) struct Level {
     pub nr_tasks: u32,
     /// What it contributes to the group's total.
     pub contribution: u64,
+    pub load: GroupLoad,
     /// Weight of the group in its parent's queue.
     pub weight: u32,
     /// The group waits in its parent's queue.
@@ -66,6 +70,7 @@ impl Level {
             tasks: Timeline::default(),
             nr_tasks: 0,
             contribution: 0,
+            load: GroupLoad::default(),
             weight: super::NICE_0_WEIGHT,
             queued: false,
             delayed: false,
@@ -239,6 +244,9 @@ impl Queues {
         let (mut member, mut level) = (Member::Task(task), self.rqs.level_of(task));
         loop {
             if !self.rqs.is_queued(member) && self.rqs.timeline(level).curr() != Some(member) {
+                if let Member::Group(below) = member {
+                    self.group_moves(below, level, true);
+                }
                 self.discipline.place(level, self.rqs.timeline(level), member, coming);
                 self.insert(member, level);
             } else if self.rqs.is_delayed(member) {
@@ -296,6 +304,9 @@ impl Queues {
 
     /// A task or a group leaves a queue, in which it waits or runs.
     fn take_out(&mut self, member: Member, level: LevelId) {
+        if let Member::Group(below) = member {
+            self.group_moves(below, level, false);
+        }
         self.discipline.leaves(level, self.rqs.timeline(level), member);
         self.clear_buddies(member, level);
         if self.rqs.timeline(level).curr() == Some(member) {
@@ -333,15 +344,17 @@ impl Queues {
         let cpus = self.rqs.cpus.len();
         let at = &mut self.rqs.levels[level.index() - cpus];
         let group = &mut self.rqs.groups[at.group.index()];
-        let here = at.tasks.weight();
-        group.total = group.total - at.contribution + here;
-        at.contribution = here;
-        let part = if group.total > 0 { scale(group.shares, here, group.total) } else { group.shares };
+        let (contribution, here) = at.contribution(self.rqs.load);
+        group.total = group.total - at.contribution + contribution;
+        at.contribution = contribution;
+        let total = group.total - contribution + here;
+        let part = if total > 0 { scale(group.shares, here, total) } else { group.shares };
         let weight = part.clamp(WEIGHT_MIN, group.shares.max(WEIGHT_MIN)) as u32;
         if weight != at.weight {
             let parent = at.parent;
             self.reweigh(Member::Group(level), parent, weight);
         }
+        self.update_contribution(level);
     }
 
     /// The weight of a task or a group changes, in its queue or out of it (`reweight_entity()`).
@@ -354,6 +367,12 @@ impl Queues {
         let moves = waits && average.is_some();
         if moves {
             self.remove(member, level);
+        }
+        if let Member::Group(below) = member
+            && self.rqs.load.keeps_blocked_load()
+        {
+            let time = self.rqs.level(below).queued_time();
+            self.change_load(member, level, (before, time), (weight, time));
         }
         self.discipline.reweigh(member, weight, average);
         self.rqs.set_weight(member, weight);

@@ -15,11 +15,16 @@
 //!
 //! 5.2 and 6.12 also estimate the use of tasks that wake up ([`use_estimate`](super::use_estimate)).
 //!
-//! Limits: no groups, so that the load of a task is its own. The scaling of time by the speed of the CPU is
+//! That of groups is in [`group_load`](super::group_load).
+//!
+//! Limits: a task of the root group counts as what it is, where kernels take a little less. The scaling of time by the speed of the CPU is
 //! left out.
 
 use super::decay::Decay;
 use super::entity::Entity;
+use super::group_load::is_of_root;
+use super::hierarchy::Level;
+use super::member::{GroupId, LevelId};
 use super::run_queue::RunQueue;
 use super::use_estimate::UseEstimate;
 use crate::policy::linux::features::{LoadTracking, UseEstimates};
@@ -140,7 +145,7 @@ impl QueueLoad {
     /// Adds the averages of a task.
     fn attach(&mut self, entity: &Entity) {
         let [weighted, runnable, running] = self.share(entity);
-        self.load_sum += weighted;
+        self.load_sum += if is_of_root(entity) { weighted } else { 0 };
         self.runnable_sum += runnable;
         self.running_sum += running;
     }
@@ -148,9 +153,25 @@ impl QueueLoad {
     /// Takes the averages of a task out again; rounding may leave a little less.
     fn detach(&mut self, entity: &Entity) {
         let [weighted, runnable, running] = self.share(entity);
-        self.load_sum = self.load_sum.saturating_sub(weighted);
+        self.load_sum = self.load_sum.saturating_sub(if is_of_root(entity) { weighted } else { 0 });
         self.runnable_sum = self.runnable_sum.saturating_sub(runnable);
         self.running_sum = self.running_sum.saturating_sub(running);
+    }
+
+    /// The load of a group that is a member of the CPU's own queue changes (5.2, 6.12).
+    pub fn change(&mut self, changed: impl Fn(u64) -> u64, is_there: bool) {
+        self.load_sum = changed(self.load_sum);
+        if is_there {
+            self.present_sum = changed(self.present_sum);
+        }
+    }
+
+    /// The sum of what is in the CPU's own queue (4.2, 5.2).
+    pub fn present_mut(&mut self, tracking: LoadTracking) -> &mut u64 {
+        match tracking {
+            LoadTracking::Contributions => &mut self.tracked,
+            _ => &mut self.present_sum,
+        }
     }
 
     /// Sets the use of the CPU, in 1024ths.
@@ -254,7 +275,9 @@ impl LoadTracking {
         averages.use_contribution = averages.running_sum * FULL_USE / (averages.life_sum + 1);
         if is_here {
             let load = &mut queue.load;
-            load.tracked = load.tracked + averages.contribution - before;
+            if entity.group == GroupId::ROOT {
+                load.tracked = load.tracked + averages.contribution - before;
+            }
             load.tracked_use = load.tracked_use + averages.use_contribution - use_before;
         }
     }
@@ -277,7 +300,7 @@ impl LoadTracking {
 
     /// The weight of a task, whose averages are current, is about to become another one.
     pub(super) fn reweigh(self, queue: &mut RunQueue, entity: &Entity, weight: u32, is_there: bool) {
-        if self.keeps_blocked_load() && !entity.is_new {
+        if self.keeps_blocked_load() && is_of_root(entity) && !entity.is_new {
             let [before, ..] = queue.load.share(entity);
             let now = before / u64::from(entity.weight) * u64::from(weight);
             queue.load.load_sum = queue.load.load_sum.saturating_sub(before) + now;
@@ -293,7 +316,7 @@ impl LoadTracking {
         match self {
             Self::Weight => {}
             Self::Contributions => {
-                queue.load.tracked += entity.averages.contribution;
+                queue.load.tracked += if is_of_root(entity) { entity.averages.contribution } else { 0 };
                 queue.load.tracked_use += entity.averages.use_contribution;
             }
             Self::RunnableLoad | Self::LoadAvg => {
@@ -303,7 +326,7 @@ impl LoadTracking {
                     }
                     queue.load.attach(entity);
                 }
-                if self == Self::RunnableLoad {
+                if self == Self::RunnableLoad && is_of_root(entity) {
                     let [weighted, ..] = queue.load.share(entity);
                     queue.load.present_sum += weighted;
                 }
@@ -338,14 +361,14 @@ impl LoadTracking {
         Self::discount_estimate(queue, entity);
         match self {
             Self::Contributions => {
-                queue.load.tracked -= entity.averages.contribution;
+                queue.load.tracked -= if is_of_root(entity) { entity.averages.contribution } else { 0 };
                 queue.load.tracked_use -= entity.averages.use_contribution;
             }
-            Self::RunnableLoad => {
+            Self::RunnableLoad if is_of_root(entity) => {
                 let [weighted, ..] = queue.load.share(entity);
                 queue.load.present_sum = queue.load.present_sum.saturating_sub(weighted);
             }
-            Self::Weight | Self::LoadAvg => {}
+            Self::Weight | Self::RunnableLoad | Self::LoadAvg => {}
         }
     }
 
@@ -373,6 +396,16 @@ fn guess_use(load: &QueueLoad, entity: &mut Entity) {
 }
 
 impl TaskAverages {
+    /// Sum of the time in which the task ran or wanted to.
+    pub fn load_sum(&self) -> u64 {
+        self.load_sum
+    }
+
+    /// Its load as it counts in its queue (4.2).
+    pub fn contribution(&self) -> u64 {
+        self.contribution
+    }
+
     /// Continues with the clock of another CPU.
     pub fn move_to(&mut self, clock_ns: u64) {
         self.decay.move_to(clock_ns);
@@ -385,12 +418,18 @@ pub(in crate::policy::linux) struct Loads<'a> {
     pub(super) tracking: LoadTracking,
     pub(super) cpus: &'a [RunQueue],
     pub(super) entities: &'a [Entity],
+    pub(super) levels: &'a [Level],
 }
 
 impl Loads<'_> {
     /// Load that the task brings to a CPU, as of when it was last updated.
     pub fn of_task(self, task: TaskId) -> u64 {
-        self.tracking.task_load(&self.entities[task.index()])
+        let entity = &self.entities[task.index()];
+        let load = self.tracking.task_load(entity);
+        match entity.group {
+            GroupId::ROOT => load,
+            group => self.part_of(LevelId::of(group, entity.cpu, self.cpus.len()), load),
+        }
     }
 
     /// Part of time in which the task runs, in 1024ths, as of when it was last updated (5.2, 6.12).

@@ -235,6 +235,7 @@ impl Queues {
         self.rqs.load.count_out(queue, entity);
         LoadTracking::sleeps(self.use_estimates, entity);
         queue.running = None;
+        self.contribute(task, self.entity(task).averages.contribution(), 0);
         self.go(task, true);
     }
 

@@ -138,3 +138,67 @@ proptest! {
         check_shares(era, &cgroups, &all);
     }
 }
+
+/// A group with a hog on each of several CPUs: what it weighs and adds to the load there, and what the hog
+/// counts for others.
+#[test]
+fn task_h_load() {
+    for (cpus, weight, loads, of_tasks) in [
+        (1, 1024, [1024, 1022, 1024, 1024], [1022, 1020, 1022, 1022]),
+        (2, 512, [512, 511, 512, 512], [510, 509, 510, 510]),
+        (4, 256, [256, 255, 256, 256], [254, 253, 254, 254]),
+        (16, 64, [64, 63, 64, 64], [62, 61, 62, 62]),
+    ] {
+        let all: Vec<Hog> = (0..cpus).map(|cpu| Hog { cgroup: Some(0), weight: 1024, cpu }).collect();
+        for ((era, load), of_task) in ERAS.into_iter().zip(loads).zip(of_tasks) {
+            let mut hand = hogs(era, cpus, &[cgroup(None, 100)], &all);
+            hand.pass(2_000 * MS);
+            assert_eq!(hand.linux.queues.group_weights(1), vec![weight; cpus as usize], "{era:?}");
+            let found = hand.linux.queues.loads();
+            for (task, cpu) in (0..cpus).map(|at| (TaskId(at), CpuId(at))) {
+                let (cpu, task) = (found.of_cpu(cpu), found.of_task(task));
+                let is_near = cpu.abs_diff(load) <= 1 && task.abs_diff(of_task) <= 2;
+                assert!(is_near, "{era:?}, {cpus} CPUs: {cpu} of {load}, {task} of {of_task}");
+            }
+        }
+    }
+}
+
+/// A task that leaves a CPU takes its load along, and so its group has its whole weight where it goes to.
+#[test]
+fn propagate_entity_load_avg() {
+    for era in ERAS {
+        let mut hand = hogs(era, 2, &[cgroup(None, 100)], &[Hog { cgroup: Some(0), weight: 1024, cpu: 0 }]);
+        hand.pass(500 * MS);
+        hand.pin(0, CpuId(1));
+        hand.tell(|linux, ctx| linux.affinity_changed(ctx, TaskId(0)));
+        hand.pass(MS);
+        let queues = &hand.linux.queues;
+        assert_eq!(queues.entity(TaskId(0)).cpu, CpuId(1));
+        let load = |cpu| queues.loads().of_cpu(CpuId(cpu));
+        assert_eq!(queues.group_weights(1)[1], 1024, "{era:?}");
+        assert!(load(0) <= 1 && (1000..=1024).contains(&load(1)), "{era:?}: {} and {}", load(0), load(1));
+    }
+}
+
+/// With all tasks in one group, nothing changes on a CPU but loads and what levels cost in rounding.
+#[test]
+fn a_single_group_of_all_tasks_is_like_none() {
+    for era in ERAS {
+        let weights = [1024, 335, 2048];
+        let sets = [in_cgroup(Some(0)); 3];
+        let cgroups = [cgroup(None, 100)];
+        let runs = [Hand::grouped(era, 1, &weights, &sets, &cgroups), Hand::new(era, 1, &weights)].map(
+            |mut hand| {
+                (0..3).for_each(|task| hand.start(task));
+                let mut order = Vec::new();
+                for _ in 0..2000 {
+                    hand.pass(MS / 10);
+                    order.push(hand.running[0]);
+                }
+                order
+            },
+        );
+        assert_eq!(runs[0], runs[1], "{era:?}");
+    }
+}
