@@ -74,7 +74,8 @@ impl AnyPolicy {
     ) {
         match self {
             Self::SchedExt(policy) => policy.group_limit_changed(ctx, cgroup, limit),
-            Self::Linux(_) | Self::Credit(_) | Self::Credit2(_) => {}
+            Self::Linux(policy) => policy.group_limit_changed(ctx, cgroup, limit),
+            Self::Credit(_) | Self::Credit2(_) => {}
         }
     }
 

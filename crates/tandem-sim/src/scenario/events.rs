@@ -167,8 +167,12 @@ impl Scenario {
             PolicySettings::SchedExt(_) => Ok(()),
             PolicySettings::Linux(settings) => match action {
                 HostAction::SetNice { .. } => Ok(()),
-                HostAction::SetWeight { .. } if settings.groups.unwrap_or(!self.cgroups.is_empty()) => Ok(()),
-                HostAction::SetWeight { .. } => {
+                HostAction::SetWeight { .. } | HostAction::SetLimit { .. }
+                    if settings.groups.unwrap_or(!self.cgroups.is_empty()) =>
+                {
+                    Ok(())
+                }
+                HostAction::SetWeight { .. } | HostAction::SetLimit { .. } => {
                     Err(format!("`{what}` needs `groups` on the host `linux`, as VMs are no cgroups without"))
                 }
                 _ => Err(format!("`{what}` is modelled for hosts with a compiled scheduler only")),

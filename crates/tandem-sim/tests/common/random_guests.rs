@@ -66,23 +66,25 @@ fn linux() -> impl Strategy<Value = LinuxSettings> {
         any::<[bool; 2]>(),
         (spin_locks, soft_affinity, preemption),
     )
-        .prop_map(|(era, domains, tick_hz, [steal_clock, groups], (spin_locks, soft_affinity, preemption))| {
-            LinuxSettings {
-                preemption: preemption.filter(|preemption| preemption.problem(era).is_none()),
-                era,
-                domains,
-                tick_hz,
-                steal_clock,
-                groups: Some(groups),
-                spin_locks,
-                paravirt_locks: true,
-                soft_affinity: match soft_affinity.problem(era) {
-                    Some(_) => SoftAffinity::Ignored,
-                    None => soft_affinity,
-                },
-                numa_balancing: false,
-            }
-        })
+        .prop_map(
+            |(era, domains, tick_hz, [steal_clock, groups], (spin_locks, soft_affinity, preemption))| {
+                LinuxSettings {
+                    preemption: preemption.filter(|preemption| preemption.problem(era).is_none()),
+                    era,
+                    domains,
+                    tick_hz,
+                    steal_clock,
+                    groups: Some(groups),
+                    spin_locks,
+                    paravirt_locks: true,
+                    soft_affinity: match soft_affinity.problem(era) {
+                        Some(_) => SoftAffinity::Ignored,
+                        None => soft_affinity,
+                    },
+                    numa_balancing: false,
+                }
+            },
+        )
 }
 
 /// Any settings of pause-loop exits.

@@ -24,6 +24,10 @@ pub(super) struct QueueCounters {
     pub delayed: u64,
     /// Those of these that woke up before they had left.
     pub delayed_stayed: u64,
+    /// Periods of limits that groups have used.
+    pub nr_periods: u64,
+    /// Groups that were throttled on a CPU.
+    pub nr_throttled: u64,
 }
 
 /// Events of placement since the last reset.
@@ -80,6 +84,9 @@ pub(super) fn named(
             ("soft_allowed", placement.soft_allowed),
             ("soft_returned", balance.soft_returned),
         ]);
+    }
+    if queues.nr_periods > 0 {
+        named.extend([("nr_periods", queues.nr_periods), ("nr_throttled", queues.nr_throttled)]);
     }
     if settings.numa_balancing {
         named.extend([("numa_moves", balance.numa_moves), ("numa_swaps", balance.numa_swaps)]);

@@ -34,7 +34,7 @@
 //! Wake-ups and ends of slices may preempt lazily ([`Preemption`]): the CPU is then asked to reschedule later
 //! ([`super::Later`]). In 7.3, a timer of the CPU ends the turn of its task (`HRTICK`).
 //!
-//! Limits: one scheduling class without bandwidth limits and core scheduling; no CPU hotplug; a
+//! Limits: one scheduling class without core scheduling; no CPU hotplug; a
 //! contended lock changes no decision. All work is that of user mode or of a guest, where any kernel is
 //! preempted; 3.6 to 5.2 are otherwise built without `CONFIG_PREEMPT`, later ones with
 //! `CONFIG_PREEMPT_DYNAMIC`.
@@ -61,13 +61,13 @@ pub use queues::weight_of_nice;
 pub use settings::{Domains, LinuxEra, LinuxSettings, Preemption, SoftAffinity, SpinLockKind};
 
 use super::{Context, Dispatch, NodePreference, Policy, Reason, TaskFacts, VmFacts};
-use crate::scenario::{Cgroup, CgroupName};
+use crate::scenario::{BandwidthLimit, Cgroup, CgroupName};
 use balance::{Balancer, Balancing};
 use counters::{BalanceCounters, PlacementCounters, QueueCounters};
 use domains::DomainTree;
 use features::Features;
 use numa::{NodeBalancer, Nodes};
-use queues::Queues;
+use queues::{GroupId, Queues};
 use select::{Placement, Selector};
 use settings::Tunables;
 use tandem_machine::Machine;
@@ -154,6 +154,18 @@ impl Linux {
     pub(crate) fn group_weight_changed(&mut self, ctx: &mut Context<'_>, cgroup: CgroupName, weight: u32) {
         if let Some(group) = self.groups.named(cgroup) {
             self.queues.set_shares(ctx, group, task_groups::shares_of_cgroup(weight));
+        }
+    }
+
+    /// A cgroup has got another `cpu.max`.
+    pub(crate) fn group_limit_changed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        cgroup: CgroupName,
+        limit: Option<BandwidthLimit>,
+    ) {
+        if let Some(group) = self.groups.named(cgroup) {
+            self.queues.set_limit(ctx, group, limit);
         }
     }
 
@@ -362,6 +374,10 @@ impl Policy for Linux {
 
     fn turn_ends(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.queues.turn_ends(ctx, cpu, task);
+    }
+
+    fn alarm(&mut self, ctx: &mut Context<'_>, cpu: CpuId, token: u32) {
+        self.queues.period_ends(ctx, cpu, GroupId(token));
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -7,6 +7,7 @@
 //! Approach: [`Queues`] owns all four. Code that only reads, such as placement, borrows the [`Runqueues`] in
 //! it; balancing asks for moves. The [`Discipline`] decides which task runs; `turns.rs` has when it is asked.
 
+mod bandwidth;
 mod buddies;
 mod decay;
 mod entity;
@@ -36,6 +37,7 @@ use super::features::{Features, LoadTracking, UseEstimates};
 use super::settings::{LinuxSettings, Preemption, Tunables};
 use super::soft_affinity::{MoveDirection, Strays};
 use crate::policy::{Later, Reason};
+use bandwidth::Bandwidth;
 pub(super) use hierarchy::GroupFacts;
 use hierarchy::{Level, TaskGroup};
 use std::ops::Deref;
@@ -168,8 +170,12 @@ impl Queues {
         groups: &[GroupFacts],
     ) -> Self {
         let cpus = machine.cpu_count();
-        let root = TaskGroup { shares: NICE_0_WEIGHT.into(), total: 0, runnable: 0 };
-        let below = groups.iter().map(|group| TaskGroup { shares: group.shares, total: 0, runnable: 0 });
+        let root = TaskGroup { shares: NICE_0_WEIGHT.into(), ..TaskGroup::default() };
+        let below = groups.iter().map(|group| TaskGroup {
+            shares: group.shares,
+            limit: group.limit.map(|limit| Box::new(Bandwidth::new(limit))),
+            ..TaskGroup::default()
+        });
         let levels = groups.iter().zip(1..).flat_map(|(group, at)| {
             let level = move |cpu| Level::new(GroupId(at), LevelId::of(group.parent, cpu, cpus));
             machine.all_cpus().iter().map(level)
@@ -310,6 +316,9 @@ impl Queues {
         loop {
             charged = charged.max(self.discipline.charge(level, self.rqs.timeline(level), member, ran_ns));
             let Some(above) = self.rqs.up(level) else { break };
+            if self.use_up(ctx, level, ran_ns) {
+                self.reschedule(ctx, cpu);
+            }
             (member, level) = above;
         }
         if charged != Charged::GoesOn {
@@ -377,7 +386,7 @@ impl Queues {
             }
         }
         self.move_to_list_head(task);
-        self.come(task, coming);
+        self.come(ctx, task, coming);
         self.rqs.overload |= self.rqs.cpus[cpu.index()].nr_running() > 1;
         self.strays.note(ctx, task, cpu);
         self.update_hrtick(ctx, cpu);
@@ -412,6 +421,9 @@ impl Queues {
         let Some(current) = queue.curr() else {
             return self.reschedule(ctx, cpu);
         };
+        if self.is_throttled(task, cpu) {
+            return;
+        }
         let own = self.rqs.level_of(current);
         let [(current, level), (task, _)] = self.rqs.rivals(current, task);
         let preempts = match self.wakeup_removes_delayed {
@@ -597,13 +609,14 @@ impl Queues {
             let Some((group, above)) = self.rqs.up(level) else { continue };
             let is_there = self.rqs.is_queued(group) || self.rqs.timeline(above).curr() == Some(group);
             let is_empty = tasks.is_empty();
-            assert_eq!(is_there && !self.rqs.is_delayed(group), !is_empty, "a group with tasks competes");
+            let competes = !is_empty && !self.rqs.level(level).throttled;
+            assert_eq!(is_there && !self.rqs.is_delayed(group), competes, "a group with tasks competes");
             let below = tasks.waiting().chain(tasks.curr()).map(|member| match member {
                 Member::Task(_) => 1,
                 Member::Group(below) => self.rqs.level(below).nr_tasks,
             });
+
             assert_eq!(self.rqs.level(level).nr_tasks, below.sum::<u32>());
-            let at = self.rqs.level(level);
         }
         for (at, group) in self.rqs.groups.iter().enumerate().skip(1) {
             let of_it = self.rqs.levels.iter().filter(|level| level.group.index() == at);

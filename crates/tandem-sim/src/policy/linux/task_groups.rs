@@ -1,7 +1,7 @@
 //! The groups of tasks of a kernel: the cgroups of a host and of its VMs, or the session of a guest.
 //!
 //! On a host, each VM is a group, as its cgroup is with systemd and libvirt, below the cgroup that it names;
-//! its weight is the group's, which its vCPUs share. Processes are in the group of
+//! its weight and its cap are those of the group, and its vCPUs share them. Processes are in the group of
 //! their cgroup, or in the root. In a guest, all tasks are in one group, as with autogroups those of a
 //! session are (`autogroup.c`).
 //!
@@ -10,7 +10,7 @@
 
 use super::queues::{GroupFacts, GroupId, weight_of_nice};
 use crate::policy::{TaskFacts, VmFacts};
-use crate::scenario::{Cgroup, CgroupName, Workload};
+use crate::scenario::{BandwidthLimit, Cgroup, CgroupName, Workload};
 
 /// Shares of a cgroup of usual weight.
 const USUAL_SHARES: u64 = 1024;
@@ -38,23 +38,23 @@ impl TaskGroups {
     /// The groups of a kernel, and what they are to begin with; the root group is not among these.
     pub fn new(vms: &[VmFacts], cgroups: &[Cgroup]) -> (Self, Vec<GroupFacts>) {
         let mut groups = Vec::new();
-        let mut add = |parent, shares| {
-            groups.push(GroupFacts { parent, shares });
+        let mut add = |parent, shares, limit| {
+            groups.push(GroupFacts { parent, shares, limit });
             GroupId(groups.len() as u32)
         };
         let mut of_cgroup: Vec<GroupId> = Vec::with_capacity(cgroups.len());
         for cgroup in cgroups {
             let parent = cgroup.parent.map_or(GroupId::ROOT, |parent| of_cgroup[parent]);
-            of_cgroup.push(add(parent, shares_of_cgroup(cgroup.weight)));
+            of_cgroup.push(add(parent, shares_of_cgroup(cgroup.weight), cgroup.limit));
         }
         let mut of_vm: Vec<Membership> = Vec::with_capacity(vms.len());
         for vm in vms {
             let above = vm.cgroup.map_or(GroupId::ROOT, |cgroup| of_cgroup[cgroup]);
-            let group = if vm.is_cgroup { add(above, shares_of_vm(vm.weight)) } else { above };
+            let group = if vm.is_cgroup { add(above, shares_of_vm(vm.weight), limit_of(vm)) } else { above };
             of_vm.push(Membership { group, has_weight: vm.is_cgroup });
         }
         if of_vm.is_empty() {
-            of_vm.push(Membership { group: add(GroupId::ROOT, USUAL_SHARES), has_weight: false });
+            of_vm.push(Membership { group: add(GroupId::ROOT, USUAL_SHARES, None), has_weight: false });
         }
         (Self { of_vm, of_cgroup }, groups)
     }
@@ -90,6 +90,13 @@ fn shares_of_vm(weight: u32) -> u64 {
 fn clamped(shares: u64) -> u64 {
     let [least, most] = SHARES;
     shares.clamp(least, most)
+}
+
+/// The cap of a VM as a `cpu.max`.
+fn limit_of(vm: &VmFacts) -> Option<BandwidthLimit> {
+    let period_us = BandwidthLimit::DEFAULT_PERIOD_US;
+    let quota_us = (u64::from(vm.cap_pct) * period_us / 100).max(BandwidthLimit::QUOTA_MIN_US);
+    (vm.cap_pct > 0).then_some(BandwidthLimit { quota_us, period_us })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::super::Later;
 use super::discipline::Discipline;
 use super::queues::Entity;
 use super::*;
+use crate::policy::Alarm;
 use proptest::prelude::*;
 use std::sync::Arc;
 use tandem_machine::MachineBuilder;
@@ -33,6 +34,7 @@ struct Hand {
     stolen_ns: Vec<u64>,
     running: Vec<Option<TaskId>>,
     ran_ns: Vec<u64>,
+    alarms: Vec<Alarm>,
 }
 
 impl Hand {
@@ -63,6 +65,7 @@ impl Hand {
             stolen_ns: vec![0; machine.cpu_count()],
             running: vec![None; machine.cpu_count()],
             ran_ns: vec![0; facts.len()],
+            alarms: Vec::new(),
             now_ns: 0,
             machine,
             facts,
@@ -92,7 +95,7 @@ impl Hand {
             kicked: &mut kicked,
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
-            alarms: &mut Vec::new(),
+            alarms: &mut self.alarms,
             later: &mut later,
             failure: &mut None,
         };
@@ -158,7 +161,8 @@ impl Hand {
         while self.now_ns < end_ns {
             let period_ns = self.linux.tick_period_ns();
             let tick_ns = (self.now_ns / period_ns + 1) * period_ns;
-            let next_ns = tick_ns.min(end_ns);
+            let alarm_ns = self.alarms.iter().map(|alarm| alarm.at_ns).min().unwrap_or(u64::MAX);
+            let next_ns = tick_ns.min(alarm_ns).min(end_ns);
             for task in self.running.iter().flatten() {
                 self.ran_ns[task.index()] += next_ns - self.now_ns;
             }
@@ -169,6 +173,10 @@ impl Hand {
                         self.tell(|linux, ctx| linux.tick(ctx, cpu, task));
                     }
                 }
+            }
+            let due = self.alarms.iter().position(|alarm| alarm.at_ns <= self.now_ns);
+            if let Some(Alarm { cpu, token, .. }) = due.map(|at| self.alarms.remove(at)) {
+                self.tell(|linux, ctx| linux.alarm(ctx, cpu, token));
             }
         }
     }

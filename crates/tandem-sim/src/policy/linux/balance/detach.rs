@@ -31,7 +31,7 @@ pub(super) struct Detached {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Pinned,
-    /// It is leaving, or ahead of its share: not for now.
+    /// It is leaving, or ahead of its share, or its group is throttled at the destination: not for now.
     Stays,
     Hot,
     Goes,
@@ -140,7 +140,8 @@ impl Balancer<'_> {
         unit: Unit,
     ) -> Verdict {
         let leaves = self.features.h_nr_runnable && self.queues.entity(task).delayed;
-        if (leaves && unit != Unit::Load) || self.stays(attempt, task) {
+        let throttled = self.queues.is_throttled(task, attempt.cpu);
+        if throttled || (leaves && unit != Unit::Load) || self.stays(attempt, task) {
             return Verdict::Stays;
         }
         if !ctx.tasks[task.index()].hard_affinity.contains(attempt.cpu) {

@@ -9,6 +9,10 @@ impl Queues {
     fn mark(&mut self, mut member: Member, mut level: LevelId, mark: impl Fn(&mut Cfs, LevelId, Member)) {
         let Some(cfs) = self.discipline.cfs() else { return };
         loop {
+            // A group that is throttled, or not yet there, is not marked.
+            if !self.rqs.is_queued(member) && self.rqs.timeline(level).curr() != Some(member) {
+                return;
+            }
             mark(cfs, level, member);
             let Some(above) = self.rqs.up(level) else { return };
             (member, level) = above;

@@ -115,7 +115,7 @@ impl Loads<'_> {
 
 impl Queues {
     /// Updates the averages of a group on a CPU. Call it before its state changes, with the clock advanced.
-    fn track_level(&mut self, level: LevelId, clock_ns: u64) {
+    pub(super) fn track_level(&mut self, level: LevelId, clock_ns: u64) {
         if self.rqs.load == LoadTracking::Weight {
             return;
         }

@@ -11,12 +11,14 @@
 //! Limits: the weight of a group on a CPU is its shares times its load here by that on all CPUs, which is known
 //! at once; in kernels, the total lags behind by up to some 10 ms.
 
+use super::bandwidth::Bandwidth;
 use super::group_load::GroupLoad;
 use super::member::{GroupId, LevelId, Member};
 use super::timeline::Timeline;
 use super::{Queues, Runqueues, scale};
 use crate::policy::Context;
 use crate::policy::linux::discipline::Coming;
+use crate::scenario::BandwidthLimit;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// The least weight of a group on a CPU (`MIN_SHARES`).
@@ -29,10 +31,12 @@ pub(in crate::policy::linux) struct GroupFacts {
     pub parent: GroupId,
     /// Its weight against its siblings, for all CPUs together: 1024 by default.
     pub shares: u64,
+    /// Its `cpu.max`.
+    pub limit: Option<BandwidthLimit>,
 }
 
 /// A group of tasks, on all CPUs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct TaskGroup {
     /// Its weight against its siblings, for all CPUs together: 1024 by default (`shares`).
     pub shares: u64,
@@ -40,6 +44,7 @@ pub(super) struct TaskGroup {
     pub total: u64,
     /// Sum over all CPUs of the part of time in which it is runnable there, in 1024ths (4.2).
     pub runnable: u64,
+    pub limit: Option<Box<Bandwidth>>,
 }
 
 /// What a group other than the root has on a CPU: its queue, and its place in that of its parent.
@@ -58,6 +63,10 @@ pub(super) struct Level {
     pub weight: u32,
     /// The group waits in its parent's queue.
     pub queued: bool,
+    /// What it may run for until it takes more from its group's pool, ns; what it owes, if negative.
+    pub runtime_ns: i64,
+    /// It has no time left: the group is not in its parent's queue, whatever is in it.
+    pub throttled: bool,
     /// It is empty, and its group stays in the parent's queue until it has paid for having run ahead.
     pub delayed: bool,
 }
@@ -73,6 +82,8 @@ impl Level {
             load: GroupLoad::default(),
             weight: super::NICE_0_WEIGHT,
             queued: false,
+            runtime_ns: 0,
+            throttled: false,
             delayed: false,
         }
     }
@@ -239,9 +250,19 @@ impl Queues {
     }
 
     /// A task joins its group's queue, and the groups above it join theirs, if they are not there.
-    pub(super) fn come(&mut self, task: TaskId, mut coming: Coming) {
-        let cpu = self.rqs.entity(task).cpu;
-        let (mut member, mut level) = (Member::Task(task), self.rqs.level_of(task));
+    pub(super) fn come(&mut self, ctx: &mut Context<'_>, task: TaskId, coming: Coming) {
+        self.come_from(ctx, Member::Task(task), self.rqs.level_of(task), 1, coming);
+    }
+
+    /// A task, or a group in which there are this many, joins a queue, and the groups above it join theirs.
+    pub(super) fn come_from(
+        &mut self,
+        ctx: &mut Context<'_>,
+        mut member: Member,
+        mut level: LevelId,
+        tasks: u32,
+        mut coming: Coming,
+    ) {
         loop {
             if !self.rqs.is_queued(member) && self.rqs.timeline(level).curr() != Some(member) {
                 if let Member::Group(below) = member {
@@ -253,37 +274,65 @@ impl Queues {
                 self.stays_after_all(member, level);
             }
             let Some(above) = self.rqs.up(level) else { break };
-            self.rqs.level_mut(level).nr_tasks += 1;
+            self.rqs.level_mut(level).nr_tasks += tasks;
             self.update_weight(level);
+            if self.may_not_begin(ctx, level) {
+                return;
+            }
             (member, level) = above;
             coming = Coming::Woken;
         }
-        self.rqs.cpus[cpu.index()].count(1);
-        self.rqs.idle.remove(cpu);
+        self.rqs.cpus[level.index()].count(tasks as usize);
+        self.rqs.idle.remove(CpuId(level.index() as u32));
     }
 
     /// A task leaves its queue, in which it waits or runs, and groups that it leaves empty leave theirs.
     /// `sleeps`: it blocks, and so its group should run on.
     pub(super) fn go(&mut self, task: TaskId, sleeps: bool) {
         let cpu = self.rqs.entity(task).cpu;
-        self.go_from(Member::Task(task), self.rqs.level_of(task), 1, sleeps);
-        self.uncount(cpu, 1);
+        if self.go_from(Member::Task(task), self.rqs.level_of(task), 1, sleeps, true) {
+            self.uncount(cpu, 1);
+        }
+    }
+
+    /// A group with this many tasks leaves its queue, because it is throttled.
+    pub(super) fn stop_group(&mut self, group: Member, level: LevelId, tasks: u32, cpu: CpuId) {
+        if self.go_from(group, level, tasks, false, false) {
+            self.uncount(cpu, tasks as usize);
+        }
+        if self.rqs.is_delayed(group) {
+            self.discipline.end_delay(group);
+            self.rqs.set_delayed(group, false);
+        }
     }
 
     /// A task or a group, in which there are this many, leaves its queue. So does the group that had it last,
-    /// and so on.
-    fn go_from(&mut self, mut member: Member, mut level: LevelId, tasks: u32, sleeps: bool) {
+    /// and so on; `delays`: unless that has run ahead. Returns whether the CPU has less to do.
+    fn go_from(
+        &mut self,
+        mut member: Member,
+        mut level: LevelId,
+        tasks: u32,
+        sleeps: bool,
+        delays: bool,
+    ) -> bool {
         let (mut leaves, mut runs_on) = (true, sleeps);
         loop {
             if leaves {
                 self.take_out(member, level);
             }
-            let Some(above) = self.rqs.up(level) else { return };
+            let Some(above) = self.rqs.up(level) else { return true };
             self.rqs.level_mut(level).nr_tasks -= tasks;
             leaves &= self.rqs.timeline(level).is_empty();
             self.update_weight(level);
+            if leaves {
+                self.give_back(level);
+            }
+            if self.rqs.level(level).throttled {
+                return false;
+            }
             (member, level) = above;
-            if leaves && self.discipline.delays_dequeue(level, self.rqs.timeline(level), member) {
+            if leaves && delays && self.discipline.delays_dequeue(level, self.rqs.timeline(level), member) {
                 self.counters.delayed += 1;
                 self.rqs.set_delayed(member, true);
                 leaves = false;
@@ -320,7 +369,7 @@ impl Queues {
 
     /// A group that was leaving its queue does.
     pub(super) fn group_leaves_at_last(&mut self, member: Member, level: LevelId) {
-        self.go_from(member, level, 0, false);
+        self.go_from(member, level, 0, false, true);
         self.discipline.end_delay(member);
         self.rqs.set_delayed(member, false);
     }

@@ -3,7 +3,7 @@
 //! A task may yield to one particular task (`yield_to()`, `yield_to_task_fair()`): a hypervisor has found a
 //! vCPU that might hold the lock for which the vCPU on this CPU spins, and wants it to run instead. In the
 //! kernels' order:
-//! 1. A target that does not wait in a queue is refused: it already runs, or sleeps.
+//! 1. A target that does not wait in a queue is refused: it already runs, or sleeps, or its group is throttled.
 //! 2. The target becomes the *next* buddy of the CPU in whose queue it waits. CFS then picks it out of turn,
 //!    unless that is unfair by more than the wake-up granularity; EEVDF does if it is eligible (`PICK_BUDDY`).
 //!    It stays the buddy until it is picked, leaves that queue, or another task takes its place.
@@ -37,6 +37,7 @@ impl Queues {
     pub fn pick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> Option<TaskId> {
         let root = LevelId::root(cpu);
         let mut level = root;
+        self.throttle_running(cpu);
         loop {
             let chosen = self.discipline.pick(level, self.rqs.timeline(level))?;
             match chosen {
@@ -255,6 +256,9 @@ impl Queues {
     pub fn yields_to(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, target: TaskId) -> bool {
         let waiting = self.known(target).filter(|entity| entity.queued && !entity.delayed);
         let Some(target_cpu) = waiting.map(|entity| entity.cpu) else { return false };
+        if self.is_throttled(target, target_cpu) {
+            return false;
+        }
         self.mark_next(Member::Task(target), self.rqs.level_of(target));
         self.yields(ctx, cpu, task);
         if target_cpu != cpu {

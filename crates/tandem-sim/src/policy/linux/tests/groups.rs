@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::VmFacts;
-use crate::scenario::Cgroup;
+use crate::scenario::{BandwidthLimit, Cgroup, CgroupName};
 
 /// A cgroup of this `cpu.weight` below another one, or the root.
 pub(super) fn cgroup(parent: Option<usize>, weight: u32) -> Cgroup {
@@ -200,5 +200,87 @@ fn a_single_group_of_all_tasks_is_like_none() {
             },
         );
         assert_eq!(runs[0], runs[1], "{era:?}");
+    }
+}
+
+fn limited(quota_ms: u64) -> Cgroup {
+    let limit = BandwidthLimit { quota_us: quota_ms * 1000, period_us: 100_000 };
+    Cgroup { limit: Some(limit), ..cgroup(None, 100) }
+}
+
+/// A hog takes slices of 5 ms at ticks, and is stopped at the first tick at which it owes something, which
+/// comes off the next period.
+#[test]
+fn throttle_cfs_rq() {
+    for era in ERAS {
+        for (quota_ms, ran_ms) in [(50, [52, 100, 152, 200]), (20, [20, 40, 60, 80])] {
+            let mut hand = Hand::grouped(era, 1, &[1024], &[in_cgroup(None)], &[]);
+            let settings = LinuxSettings { tick_hz: 250, ..hand.linux.settings };
+            let sets = [in_cgroup(Some(0))];
+            hand.linux = Linux::new(settings, &hand.machine, &[], &sets, &[limited(quota_ms)], 1);
+            hand.start(0);
+            let found = ran_ms.map(|_| {
+                hand.pass(100 * MS);
+                hand.ran_ns[0] / MS
+            });
+            assert_eq!(found, ran_ms, "{era:?}, {quota_ms} ms");
+            assert_eq!(hand.counter("nr_throttled"), 4, "{era:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A group never uses more than its quotas so far, but for a tick on each CPU; and one that always could
+    /// uses almost all.
+    #[test]
+    fn limits_hold(
+        era in prop::sample::select(ERAS.to_vec()),
+        quota_ms in 5..250u64,
+        sleeps in prop::collection::vec((0..3u32, 1..40u64), 0..30),
+    ) {
+        let hog = |cgroup, cpu| Hog { cgroup, weight: 1024, cpu };
+        let all = [hog(Some(0), 0), hog(Some(0), 1), hog(Some(1), 2), hog(None, 0)];
+        let inner = cgroup(Some(0), 100);
+        let mut hand = hogs(era, 3, &[limited(quota_ms), inner], &all);
+        let never_slept = sleeps.is_empty();
+        for (task, time_ms) in sleeps.into_iter().chain([(0, 100)].repeat(10)) {
+            let cpu = all[task as usize].cpu;
+            let blocks = !never_slept && hand.running[cpu as usize] == Some(TaskId(task));
+            if blocks {
+                hand.block(CpuId(cpu));
+            }
+            hand.pass(time_ms * MS);
+            if blocks {
+                hand.wake_on(task, CpuId(cpu));
+            }
+            hand.linux.queues.check();
+            let ran_ns: u64 = hand.ran_ns[..3].iter().sum();
+            let quotas = hand.now_ns / (100 * MS) + 1;
+            prop_assert!(ran_ns <= quotas * quota_ms * MS + 3 * hand.linux.tick_period_ns());
+        }
+        if never_slept {
+            // CPU 0 is shared with another task.
+            let possible_ns = (hand.now_ns / 100 * quota_ms.min(250) / MS * MS).min(hand.now_ns * 2);
+            let ran_ns: u64 = hand.ran_ns[..3].iter().sum();
+            prop_assert!(ran_ns + 15 * MS >= possible_ns, "{ran_ns} of {possible_ns}");
+        }
+    }
+}
+
+#[test]
+fn limits_and_weights_change_during_a_run() {
+    for era in ERAS {
+        let hog = |cgroup| Hog { cgroup: Some(cgroup), weight: 1024, cpu: 0 };
+        let mut hand = hogs(era, 1, &[limited(10), cgroup(None, 100)], &[hog(0), hog(1)]);
+        hand.pass(1_000 * MS);
+        assert!((95..=120).contains(&(hand.ran_ns[0] / MS)), "{era:?}: {}", hand.ran_ns[0]);
+        hand.tell(|linux, ctx| linux.group_limit_changed(ctx, CgroupName::Declared(0), None));
+        hand.tell(|linux, ctx| linux.group_weight_changed(ctx, CgroupName::Declared(0), 300));
+        hand.ran_ns.fill(0);
+        hand.pass(4_000 * MS);
+        let found = hand.ran_ns[0] / (4 * MS);
+        assert!((735..=765).contains(&found), "{era:?}: {found}");
     }
 }

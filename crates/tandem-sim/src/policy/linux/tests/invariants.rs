@@ -1,6 +1,7 @@
 //! Invariants under any behaviour of tasks.
 
 use super::*;
+use crate::scenario::BandwidthLimit;
 
 const TASKS: u32 = 6;
 const CPUS: u32 = 3;
@@ -97,8 +98,10 @@ impl World {
             }
             Step::YieldTo { cpu, target } => {
                 if let Some(task) = self.take(cpu, State::Runnable) {
+                    let queues = &self.hand.linux.queues;
                     let waits = self.states[target as usize] == State::Runnable
-                        && !self.hand.running.contains(&Some(TaskId(target)));
+                        && !self.hand.running.contains(&Some(TaskId(target)))
+                        && !queues.is_throttled(TaskId(target), queues.entity(TaskId(target)).cpu);
                     let mut yielded = false;
                     self.hand.tell(|linux, ctx| {
                         yielded = linux.yield_to(ctx, CpuId(cpu), task, TaskId(target));
@@ -122,14 +125,14 @@ impl World {
     fn check(&self) {
         let linux = &self.hand.linux;
         linux.queues.check();
-        let mut staying = 0;
+        // Those that are throttled are in queues, too.
+        let stays = |task: &TaskId| linux.queue_of(*task).is_some();
+        let staying = (0..TASKS).map(TaskId).filter(stays).count();
         for (queue, cpu) in linux.queues.all().iter().zip(self.hand.machine.all_cpus().iter()) {
             assert_eq!(queue.curr(), self.hand.running[cpu.index()], "{cpu:?} runs what was dispatched");
             assert!(!queue.is_told(), "every kick has been answered");
             let mut waiting = Vec::new();
             linux.queues.visit_waiting(cpu, &mut |task| waiting.push(task));
-            let stays = |task: &TaskId| !linux.queues.entity(*task).delayed;
-            staying += waiting.iter().copied().chain(queue.curr()).filter(stays).count();
             let entities = waiting.iter().map(|&task| linux.queues.entity(task));
             assert!(entities.clone().all(|entity| entity.queued && entity.cpu == cpu));
             assert_eq!(queue.nr_running(), waiting.len() + usize::from(queue.curr().is_some()));
@@ -157,12 +160,14 @@ proptest! {
         era in prop::sample::select(ERAS.to_vec()),
         grouped: bool,
         places in prop::collection::vec(0..4usize, TASKS as usize),
+        limit_ms in prop::option::of(1..12u64),
         steps in steps(),
     ) {
         let weights = [1024, 1024, 335, 15, 9548, 88761];
         // Two cgroups side by side, and one in the second.
         let cgroups = [(None, 100), (None, 200), (Some(1), 50)];
-        let cgroups = cgroups.map(|(parent, weight)| groups::cgroup(parent, weight));
+        let mut cgroups = cgroups.map(|(parent, weight)| groups::cgroup(parent, weight));
+        cgroups[1].limit = limit_ms.map(|ms| BandwidthLimit { quota_us: ms * 1000, period_us: 10_000 });
         let sets: Vec<_> = places.iter().map(|place| groups::in_cgroup(place.checked_sub(1))).collect();
         let mut world = World {
             hand: match grouped {

@@ -1,0 +1,231 @@
+//! Limits of groups (`cpu.max`; CFS bandwidth control).
+//!
+//! Problem: a group may use no more than its quota in each period, on all CPUs together.
+//!
+//! Approach: a group has a pool, which a timer fills once a period. Each CPU takes slices of it, and is charged
+//! with the rest. A CPU that finds nothing there is throttled when it next decides: the group leaves its
+//! parent's queue there, with all tasks, until the timer has paid what it owes. As CPUs are charged at ticks,
+//! wake-ups and switches, they use more than they have, by up to a tick, and owe it. A queue that becomes
+//! empty gives back what it has, but for a millisecond.
+//!
+//! Limits: one rule for all releases, that of 6.12. What a CPU holds does not expire at the end of the period,
+//! as it does in 3.6 and 5.2, where limits therefore bind too early if a group runs briefly on many CPUs; what
+//! is given back waits for the end of the period (no slack timer); the timer is due at multiples of the
+//! period.
+
+use super::Queues;
+use super::member::{GroupId, LevelId, Member};
+use crate::policy::linux::discipline::Coming;
+use crate::policy::{Alarm, Context};
+use crate::scenario::BandwidthLimit;
+use std::collections::VecDeque;
+use tandem_machine::ids::CpuId;
+
+/// What a CPU takes at once (`sched_cfs_bandwidth_slice_us`), ns.
+const SLICE_NS: i64 = 5_000_000;
+/// What an empty queue keeps (`min_cfs_rq_runtime`), ns.
+const KEPT_NS: i64 = 1_000_000;
+
+/// The limit of a group (`struct cfs_bandwidth`).
+#[derive(Clone, Debug)]
+pub(super) struct Bandwidth {
+    quota_ns: i64,
+    period_ns: u64,
+    /// What is left for this period, ns.
+    pool_ns: i64,
+    /// Nothing has been taken since the last period began.
+    idle: bool,
+    /// The timer runs.
+    is_armed: bool,
+    throttled: VecDeque<LevelId>,
+}
+
+impl Bandwidth {
+    /// The group may use its whole quota at first.
+    pub fn new(limit: BandwidthLimit) -> Self {
+        let quota_ns = (limit.quota_us * 1000) as i64;
+        Self {
+            quota_ns,
+            period_ns: limit.period_us * 1000,
+            pool_ns: quota_ns,
+            idle: false,
+            is_armed: false,
+            throttled: VecDeque::new(),
+        }
+    }
+
+    /// Takes up to this much, ns.
+    fn take(&mut self, wanted_ns: i64) -> i64 {
+        let taken_ns = wanted_ns.min(self.pool_ns).max(0);
+        self.pool_ns -= taken_ns;
+        self.idle &= taken_ns == 0;
+        taken_ns
+    }
+}
+
+impl Queues {
+    /// A group's queue has used time (`account_cfs_rq_runtime()`). Returns whether it has no more.
+    pub(super) fn use_up(&mut self, ctx: &mut Context<'_>, level: LevelId, ran_ns: u64) -> bool {
+        let Some(_) = self.rqs.up(level) else { return false };
+        let at = &mut self.rqs.levels[level.index() - self.rqs.cpus.len()];
+        let Some(limit) = &mut self.rqs.groups[at.group.index()].limit else { return false };
+        at.runtime_ns -= ran_ns as i64;
+        if at.runtime_ns > 0 {
+            return false;
+        }
+        if !at.throttled {
+            if !limit.is_armed {
+                limit.is_armed = true;
+                let at_ns = (ctx.now_ns / limit.period_ns + 1) * limit.period_ns;
+                let cpu = CpuId((level.index() % self.rqs.cpus.len()) as u32);
+                ctx.alarms.push(Alarm { cpu, at_ns, token: at.group.0 });
+            }
+            at.runtime_ns += limit.take(SLICE_NS - at.runtime_ns);
+        }
+        at.runtime_ns <= 0
+    }
+
+    /// The first task has come to a queue: it may have to wait (`check_enqueue_throttle()`). Returns whether
+    /// the group is throttled on its CPU.
+    pub(super) fn may_not_begin(&mut self, ctx: &mut Context<'_>, level: LevelId) -> bool {
+        if self.rqs.groups[self.rqs.level(level).group.index()].limit.is_none() {
+            return false;
+        }
+        if !self.rqs.level(level).throttled
+            && self.rqs.timeline(level).nr_running() == 1
+            && self.rqs.timeline(level).curr().is_none()
+            && self.use_up(ctx, level, 0)
+        {
+            self.note_throttled(level);
+            let (group, above) = (Member::Group(level), self.rqs.level(level).parent);
+            if self.rqs.is_delayed(group) {
+                self.stop_group(group, above, 0, self.cpu_of(level));
+            }
+        }
+        self.rqs.level(level).throttled
+    }
+
+    fn cpu_of(&self, level: LevelId) -> CpuId {
+        CpuId((level.index() % self.rqs.cpus.len()) as u32)
+    }
+
+    fn note_throttled(&mut self, level: LevelId) {
+        self.counters.nr_throttled += 1;
+        let at = self.rqs.level_mut(level);
+        at.throttled = true;
+        let group = at.group;
+        if let Some(limit) = &mut self.rqs.groups[group.index()].limit {
+            limit.throttled.push_back(level);
+        }
+    }
+
+    /// Throttles those groups that run on a CPU and have no more time (`check_cfs_rq_runtime()`).
+    pub(super) fn throttle_running(&mut self, cpu: CpuId) {
+        let mut level = LevelId::root(cpu);
+        while let Some(Member::Group(below)) = self.rqs.timeline(level).curr() {
+            let at = self.rqs.level(below);
+            if at.runtime_ns <= 0 && self.rqs.groups[at.group.index()].limit.is_some() {
+                return self.throttle(cpu, below, level);
+            }
+            level = below;
+        }
+    }
+
+    /// Takes a group with all its tasks out of its parent's queue (`throttle_cfs_rq()`).
+    fn throttle(&mut self, cpu: CpuId, below: LevelId, level: LevelId) {
+        if let Some(task) = self.rqs.cpus[cpu.index()].running {
+            self.track(task);
+            self.rqs.cpus[cpu.index()].running = None;
+        }
+        self.put_back(below);
+        let tasks = self.rqs.level(below).nr_tasks;
+        self.note_throttled(below);
+        self.stop_group(Member::Group(below), level, tasks, cpu);
+    }
+
+    /// The timer of a group (`sched_cfs_period_timer()`).
+    pub fn period_ends(&mut self, ctx: &mut Context<'_>, cpu: CpuId, group: GroupId) {
+        let Some(limit) = &mut self.rqs.groups[group.index()].limit else { return };
+        limit.pool_ns = limit.quota_ns;
+        if limit.throttled.is_empty() && limit.idle {
+            limit.is_armed = false;
+            return;
+        }
+        limit.idle = limit.throttled.is_empty();
+        self.counters.nr_periods += 1;
+        let at_ns = ctx.now_ns + limit.period_ns;
+        ctx.alarms.push(Alarm { cpu, at_ns, token: group.0 });
+        for _ in 0..limit.throttled.len() {
+            self.pay_first(ctx, group);
+        }
+    }
+
+    /// Pays what the queue owes that has been throttled for longest, as far as the pool goes
+    /// (`distribute_cfs_runtime()`).
+    fn pay_first(&mut self, ctx: &mut Context<'_>, group: GroupId) {
+        let Some(limit) = &mut self.rqs.groups[group.index()].limit else { return };
+        let Some(&level) = limit.throttled.front() else { return };
+        let at = &mut self.rqs.levels[level.index() - self.rqs.cpus.len()];
+        at.runtime_ns += limit.take(1 - at.runtime_ns);
+        if at.runtime_ns > 0 {
+            limit.throttled.pop_front();
+            self.unthrottle(ctx, level);
+        }
+    }
+
+    /// A group comes back to its parent's queue on a CPU (`unthrottle_cfs_rq()`).
+    fn unthrottle(&mut self, ctx: &mut Context<'_>, below: LevelId) {
+        let cpu = self.cpu_of(below);
+        self.charge(ctx, cpu);
+        let at = self.rqs.level_mut(below);
+        at.throttled = false;
+        let (level, tasks) = (at.parent, at.nr_tasks);
+        if !self.rqs.timeline(below).is_empty() {
+            let clock_ns = self.of(cpu).clock.task_ns;
+            self.track_level(below, clock_ns);
+            self.come_from(ctx, Member::Group(below), level, tasks, Coming::Woken);
+        }
+        if self.of(cpu).curr().is_none() {
+            self.reschedule(ctx, cpu);
+        }
+    }
+
+    /// An empty queue gives back what it does not need (`return_cfs_rq_runtime()`).
+    pub(super) fn give_back(&mut self, level: LevelId) {
+        let at = &mut self.rqs.levels[level.index() - self.rqs.cpus.len()];
+        let Some(limit) = &mut self.rqs.groups[at.group.index()].limit else { return };
+        let spare_ns = at.runtime_ns - KEPT_NS;
+        if spare_ns > 0 {
+            limit.pool_ns += spare_ns;
+            at.runtime_ns = KEPT_NS;
+        }
+    }
+
+    /// A group gets another limit, or none (`tg_set_cfs_bandwidth()`).
+    pub fn set_limit(&mut self, ctx: &mut Context<'_>, group: GroupId, limit: Option<BandwidthLimit>) {
+        let cpus = self.rqs.cpus.len();
+        let before = self.rqs.groups[group.index()].limit.take();
+        let is_armed = before.is_some_and(|before| before.is_armed);
+        self.rqs.groups[group.index()].limit =
+            limit.map(|limit| Box::new(Bandwidth { is_armed, ..Bandwidth::new(limit) }));
+        for cpu in ctx.machine.all_cpus().iter() {
+            let level = LevelId::of(group, cpu, cpus);
+            self.rqs.level_mut(level).runtime_ns = 0;
+            if self.rqs.level(level).throttled {
+                self.unthrottle(ctx, level);
+            }
+        }
+    }
+
+    /// Whether the task's group, or one above it, is throttled on a CPU.
+    pub fn is_throttled(&self, task: tandem_machine::ids::TaskId, cpu: CpuId) -> bool {
+        let mut level = self.rqs.level_on(task, cpu);
+        while let Some((_, above)) = self.rqs.up(level) {
+            if self.rqs.level(level).throttled {
+                return true;
+            }
+            level = above;
+        }
+        false
+    }
+}
