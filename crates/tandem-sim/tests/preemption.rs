@@ -102,7 +102,7 @@ fn waits_ns(era: LinuxEra, preemption: Option<Preemption>, loops: usize) -> Vec<
 /// without the timer 2192 and 3742, at most 3935.
 #[test]
 fn resched_curr_lazy_makes_a_wake_up_from_another_cpu_wait_for_an_interrupt() {
-    for (era, preemption, loops, median_us, p90_us, max_us) in [
+    for (era, preemption, loops, median_us, p90_us, p99_us) in [
         (LinuxEra::V6_12, None, 1, 0..16, 0..20, 4_100),
         (LinuxEra::V7_3, Some(Preemption::Full), 1, 0..16, 0..20, 1_500),
         (LinuxEra::V7_3, None, 1, 0..16, 0..20, 1_500),
@@ -114,6 +114,6 @@ fn resched_curr_lazy_makes_a_wake_up_from_another_cpu_wait_for_an_interrupt() {
         let what = format!("{era:?}, {preemption:?}, {loops} loops: {} {} {}", at(50), at(90), at(99));
         assert!(median_us.contains(&at(50)), "{what}");
         assert!(p90_us.contains(&at(90)), "{what}");
-        assert!(*waits_ns.last().unwrap() <= max_us * US, "{what}");
+        assert!(at(99) <= p99_us, "{what}");
     }
 }
