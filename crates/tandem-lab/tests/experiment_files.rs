@@ -510,3 +510,26 @@ fn the_published_tables_of_the_project_can_be_read() {
         assert_eq!(published.rows().len(), rows, "{name}");
     }
 }
+
+#[test]
+fn a_run_is_as_long_as_ten_periods_of_balancing_or_says_why_not() {
+    let scenario = |length: &str| SCENARIO.replace("length = \"1s\"", &format!("length = \"{length}\""));
+    let read = |length: &str, experiment: &str| {
+        let files = [("experiment.toml", experiment), ("s.toml", &scenario(length)), ("published.csv", PUBLISHED)];
+        read_with(files).map(|_| ())
+    };
+    let keys = "keys = { benchmark = \"hog\" }";
+    let short = EXPERIMENT.replace(keys, &format!("{keys}\nshort = \"nothing moves\""));
+    let short_everywhere =
+        short.replace("keys = { benchmark = \"busy\" }", "keys = { benchmark = \"busy\" }\nshort = \"so here\"");
+    // With 16 CPUs the largest domain is balanced each 16 ms; 100 ms are the warm-up.
+    assert_eq!(read("60ms", EXPERIMENT), Ok(()));
+    let error = read("59ms", EXPERIMENT).unwrap_err();
+    let expected = "the run takes 159ms with its warm-up, while the host balances its largest domain each 16ms; \
+                    make it 160ms or longer, or say in `short` why less is enough";
+    assert!(error.ends_with(expected), "{error}");
+    assert!(read("59ms", &short).is_err(), "each run says it for itself");
+    assert_eq!(read("59ms", &short_everywhere), Ok(()));
+    let error = read("60ms", &short).unwrap_err();
+    assert!(error.ends_with("the run is long enough; leave `short` out"), "{error}");
+}

@@ -121,7 +121,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
     assert_eq!(*guest.topology, *scenario.machine);
 
     let names: Vec<_> = guest.programs.iter().map(|program| program.name.as_str()).collect();
-    assert_eq!(names, ["ping", "last", "pong", "helper"]);
+    assert_eq!(names, ["ping", "last", "pong", "helper", "kworker", "migration"]);
     // One channel that all share, number 0; those of a family follow.
     assert_eq!((vm.channels, guest.family_channels, guest.locks), (1, 2, 1));
     assert_eq!(vm.counters, ["done"]);
@@ -154,14 +154,31 @@ fn every_part_of_a_guest_reaches_the_engine() {
     );
 
     let cpus = CpuMask::from_cpus(16, [0, 1].into_iter().chain(8..16).map(CpuId));
+    let of_users = |process: &&Process| !guest.programs[process.program].is_kernel_thread;
     assert_eq!(
-        guest.processes,
+        guest.processes.iter().filter(of_users).cloned().collect::<Vec<_>>(),
         [
             Process { program: 0, copies: 3, nice: -5, affinity: Some(cpus.into()) },
             Process { program: 1, copies: 1, nice: 0, affinity: None },
         ]
     );
     assert!(vm.programs().is_empty());
+}
+
+#[test]
+fn linux_kernels_have_threads_unless_housekeeping_is_off() {
+    // A host of 4.2 with 16 CPUs and two nodes, and a guest of 3.6 with as many vCPUs.
+    let threads = |text: &str| {
+        let scenario = build(text).unwrap();
+        let host: Vec<_> = scenario.workloads.iter().filter(|it| it.is_kernel()).collect();
+        let host: usize = host.iter().map(|it| it.task_count()).sum();
+        let guest = guest(&scenario);
+        let all: u64 = guest.processes.iter().map(|process| u64::from(process.copies)).sum();
+        (host, all - guest.started())
+    };
+    assert_eq!(threads(GUEST), (2 * 16 + 2, 2 * 16));
+    assert_eq!(threads(&GUEST.replace("idle_exit = \"5us\"", "housekeeping = false")), (0, 0));
+    assert_eq!(threads(&GUEST.replace("idle_exit = \"5us\"", "all = false")), (0, 0));
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn memory_at_home_stays_there_wherever_the_processes_may_run() {
              [programs.hog]\nops = [{{ compute = \"1ms\" }}]\n{text}"
         );
         let built = build(&text).unwrap();
-        let shares: Vec<_> = built.workloads.iter().map(|vm| vm.memory_shares.clone()).collect();
+        let shares: Vec<_> = built.measured().map(|vm| vm.memory_shares.clone()).collect();
         assert_eq!(shares, [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], "{placement}");
     }
     let error = with_tables(&processes("db", "1GiB", "memory_policy = \"home\"")).unwrap_err();
