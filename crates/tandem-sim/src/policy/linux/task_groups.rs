@@ -6,7 +6,7 @@
 //! session are (`autogroup.c`).
 //!
 //! Limits: no groups of single vCPUs and of the emulator's threads, which libvirt makes, and no levels that a
-//! scenario does not name.
+//! scenario does not name. 7.3 has its groups in one queue per CPU; the model keeps the queues of 6.12.
 
 use super::queues::{GroupFacts, GroupId, weight_of_nice};
 use crate::policy::{TaskFacts, VmFacts};

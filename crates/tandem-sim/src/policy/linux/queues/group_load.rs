@@ -22,10 +22,10 @@
 
 use super::decay::Decay;
 use super::entity::Entity;
-use super::hierarchy::{Level, TaskGroup};
+use super::hierarchy::{Level, TaskGroup, WEIGHT_MIN};
 use super::load::FULL_USE;
 use super::member::{LevelId, Member};
-use super::{LoadTracking, Loads, Queues};
+use super::{LoadTracking, Loads, Queues, Runqueues};
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Load measures of a group on a CPU, on its task clock.
@@ -110,6 +110,40 @@ impl Loads<'_> {
     /// The part of a CPU's load that is of a task in this queue (`task_h_load()`).
     pub(super) fn part_of(&self, level: LevelId, task_load: u64) -> u64 {
         task_load * self.hierarchical(level) / (self.of_level(level) + 1)
+    }
+}
+
+impl Runqueues {
+    /// How much more load a CPU has if its queue of the task's group weighs this much more, and that group
+    /// this much more on all CPUs together (`effective_load()`; 3.6, 4.2).
+    pub fn effective_load(&self, task: TaskId, cpu: CpuId, more_here: i64, more_in_all: i64) -> i64 {
+        let mut level = self.level_on(task, cpu);
+        let (mut more_here, mut more_in_all) = (more_here, more_in_all);
+        while let Some((_, above)) = self.up(level) {
+            let at = self.level(level);
+            let group = &self.groups[at.group.index()];
+            let weight = at.tasks.weight() as i64;
+            let all = more_in_all + group.total as i64 - at.contribution as i64 + weight;
+            let (here, shares) = (weight + more_here, group.shares as i64);
+            let then = if all > 0 && here < all { shares * here / all } else { shares };
+            more_here = then.max(WEIGHT_MIN as i64) - i64::from(at.weight);
+            more_in_all = 0;
+            level = above;
+        }
+        more_here
+    }
+
+    /// What a CPU will be without of its load when the task that runs there and exits has gone. Up to 4.2, such
+    /// a task has left its group for the root before it wakes its parent (`cgroup_exit()`), so that the group
+    /// has what it has without it.
+    pub fn load_of_exiting(&self, task: TaskId) -> i64 {
+        let weight = i64::from(self.entity(task).weight);
+        let level = self.level_of(task);
+        match self.up(level) {
+            None => weight,
+            Some(_) if self.level(level).nr_tasks == 1 => self.level(level).load_above(self.load) as i64,
+            Some(_) => -self.effective_load(task, self.entity(task).cpu, -weight, -weight),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::scenario::BandwidthLimit;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// The least weight of a group on a CPU (`MIN_SHARES`).
-const WEIGHT_MIN: u64 = 2;
+pub(super) const WEIGHT_MIN: u64 = 2;
 
 /// A group below the root, to begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -110,31 +110,38 @@ impl WakeAffine<'_> {
         }
     }
 
-    /// 3.6 and 4.2: whether the waker's CPU, with the task's weight and, at a synchronous wake-up, without
-    /// the waker's, is not busier than the old one is without the task: without task groups,
-    /// `effective_load()` adds nothing there.
+    /// 3.6 and 4.2: whether the waker's CPU, with the task, and at a synchronous wake-up without the waker, is
+    /// not busier than the old one is without the task. What a task makes of the load of a CPU depends on its
+    /// group (`effective_load()`); without groups, its weight on its waker's CPU, and nothing on its old one.
     fn pulls_by_weight(&self, bias_pct: u64) -> bool {
         let wake = self.wake;
-        let weight = |task: TaskId| self.queues.entity(task).weight;
-        let mut this_load = self.queues.loads().target(wake.cpu, 0);
-        let prev_load = self.queues.loads().source(wake.prev, 0);
-        if wake.sync {
-            this_load = this_load.saturating_sub(wake.waker.map_or(0, |waker| u64::from(weight(waker))));
+        let mut this_load = self.queues.loads().target(wake.cpu, 0) as i64;
+        let mut prev_load = self.queues.loads().source(wake.prev, 0) as i64;
+        if let Some(waker) = wake.waker.filter(|_| wake.sync) {
+            let entity = self.queues.entity(waker);
+            let weight = i64::from(entity.weight);
+            if entity.exiting {
+                this_load -= self.queues.load_of_exiting(waker);
+            } else {
+                this_load += self.queues.effective_load(waker, wake.cpu, -weight, -weight);
+                prev_load += self.queues.effective_load(waker, wake.prev, 0, -weight);
+            }
         }
-        let task_load = u64::from(weight(wake.task));
-        let [this_capacity, prev_capacity] = self.capacities();
-        if this_load == 0
-            || 100 * (this_load + task_load) * prev_capacity <= bias_pct * prev_load * this_capacity
+        let weight = i64::from(self.queues.entity(wake.task).weight);
+        let with_task = this_load + self.queues.effective_load(wake.task, wake.cpu, weight, weight);
+        let without_task = prev_load + self.queues.effective_load(wake.task, wake.prev, 0, weight);
+        let [this_capacity, prev_capacity] = self.capacities().map(|capacity| capacity as i64);
+        if this_load <= 0 || 100 * with_task * prev_capacity <= bias_pct as i64 * without_task * this_capacity
         {
             return true;
         }
         // 3.6 also pulls if both CPUs together have no more load than an average task of this CPU.
-        let tasks = self.queues.of(wake.cpu).nr_running() as u64;
+        let tasks = self.queues.of(wake.cpu).nr_running() as i64;
         self.features.wa_avg_load_per_task
             && this_load <= prev_load
             && tasks > 0
-            && this_load + self.queues.loads().target(wake.prev, 0)
-                <= self.queues.loads().of_cpu(wake.cpu) / tasks
+            && this_load + self.queues.loads().target(wake.prev, 0) as i64
+                <= self.queues.loads().of_cpu(wake.cpu) as i64 / tasks
     }
 
     /// Since 5.2: an idle CPU decides, or a waker that is alone and about to leave (`wake_affine_idle()`).

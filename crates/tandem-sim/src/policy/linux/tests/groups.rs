@@ -284,3 +284,36 @@ fn limits_and_weights_change_during_a_run() {
         assert!((735..=765).contains(&found), "{era:?}: {found}");
     }
 }
+
+/// A waker on CPU 0 and a task that would wake up on CPU 1, in a group with hogs on these CPUs: what the
+/// waker's sleep makes of the loads of CPUs 0 and 1, and what the task's coming to CPU 0 does.
+#[test]
+fn effective_load() {
+    for (places, of_waker, of_task) in [
+        // The waker is all that the group has; the task would then have all of its shares.
+        (vec![0], [0, 1022], [0, 0]),
+        // The group has a hog elsewhere.
+        (vec![0, 2], [-510, 0], [170, 0]),
+        // Or on the CPU where the task was.
+        (vec![0, 1], [-510, 512], [170, -171]),
+    ] {
+        for era in [LinuxEra::V3_6, LinuxEra::V4_2] {
+            let all: Vec<Hog> =
+                places.iter().chain(&[1]).map(|&cpu| Hog { cgroup: Some(0), weight: 1024, cpu }).collect();
+            let mut hand = hogs(era, 3, &[cgroup(None, 100)], &all);
+            while hand.running[1] != Some(TaskId(places.len() as u32)) {
+                hand.pass(MS);
+            }
+            hand.block(CpuId(1));
+            hand.pass(2_000 * MS);
+            let change = |cpu, here, all| hand.linux.queues.effective_load(TaskId(0), CpuId(cpu), here, all);
+            let waker = [change(0, -1024, -1024), change(1, 0, -1024)];
+            let task = [change(0, 1024, 1024), change(1, 0, 1024)];
+            let is_near = |found: [i64; 2], expected: [i64; 2]| {
+                found.iter().zip(expected).all(|(found, expected)| found.abs_diff(expected) <= 1)
+            };
+            assert!(is_near(waker, of_waker), "{era:?} {places:?}: {waker:?}");
+            assert!(is_near(task, of_task), "{era:?} {places:?}: {task:?}");
+        }
+    }
+}
