@@ -33,7 +33,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as broken links, are errors.
 export RUSTDOCFLAGS := -D warnings
 
-.PHONY: help build install uninstall deb demo reproduce test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm docs clean
+.PHONY: help build install uninstall deb demo reproduce calibrate test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,9 @@ reproduce: build ## Reproduce every experiment in full: tables here, and an HTML
 	target/release/tandem reproduce --out $(REPORT)
 	@echo
 	@echo "The HTML report is $(REPORT)/report.html: open it in a browser."
+
+calibrate: build ## Find the free constants of every experiment that meet its baseline: make reproduce shows ranges over them
+	target/release/tandem calibrate
 
 test: lint deny fuzz ## What must hold: lint, deny, fuzz, all tests and examples, a search, test-deb, test-vm without what is long
 	@scripts/test

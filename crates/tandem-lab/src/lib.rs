@@ -1,5 +1,6 @@
 //! Experiments with their published tables, statistics and reports.
 
+pub mod calibrate;
 pub mod check;
 pub mod experiment;
 pub mod latency;

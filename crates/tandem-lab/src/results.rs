@@ -27,6 +27,8 @@ pub struct ExperimentResults {
     pub cells: Vec<Cell>,
     /// Which of them a report shows as heat maps.
     pub heat_maps: Vec<HeatMap>,
+    /// What the baseline leaves open, a sentence for each calibration.
+    pub calibrations: Vec<String>,
     /// The targets of the experiment, and whether they are met.
     pub verdict: Verdict,
 }
@@ -74,6 +76,11 @@ pub struct Cell {
     pub ci_low_pct: Option<f64>,
     /// Upper end of the effect's 95% confidence interval.
     pub ci_high_pct: Option<f64>,
+    /// The least simulated effect over the points that meet the baseline; `None` where no calibration says
+    /// what the baseline leaves open.
+    pub range_low_pct: Option<f64>,
+    /// The largest of these effects.
+    pub range_high_pct: Option<f64>,
     /// Published effects of less than this, in points, may be chance, and their sign means nothing.
     #[serde(skip)]
     pub noise_pct: f64,
@@ -88,12 +95,21 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Where the simulated effect may be: its 95% interval or, without one, the effect alone. `None` if it is
-    /// not known.
+    /// Where the simulated effect may be: within its 95% interval, which reaches as far beyond either end of
+    /// the range that the baseline leaves open, if there is one. Without an interval it is the range, without
+    /// either the effect alone. `None` if the effect is not known.
     pub fn effect_range_pct(&self) -> Option<(f64, f64)> {
         let effect = self.simulated_effect_pct.filter(|effect| effect.is_finite())?;
         let interval = self.ci_low_pct.zip(self.ci_high_pct);
-        Some(interval.filter(|(low, high)| low.is_finite() && high.is_finite()).unwrap_or((effect, effect)))
+        let (low, high) =
+            interval.filter(|(low, high)| low.is_finite() && high.is_finite()).unwrap_or((effect, effect));
+        let (least, most) = self.open_range_pct().unwrap_or((effect, effect));
+        Some((low.min(least - (effect - low)), high.max(most + (high - effect))))
+    }
+
+    /// The effects over the points that meet the baseline, where they are known.
+    pub fn open_range_pct(&self) -> Option<(f64, f64)> {
+        self.range_low_pct.zip(self.range_high_pct).filter(|(low, high)| low.is_finite() && high.is_finite())
     }
 
     /// The simulated effect, with its sign reversed if less is better; 0 for the baseline. `None` if it is
@@ -108,6 +124,19 @@ impl Cell {
             return Some(0.0);
         }
         self.simulated_effect_pct.filter(|effect| effect.is_finite()).map(|effect| sign * effect)
+    }
+
+    /// Where the gain may be, as [`Cell::effect_range_pct`]; that of the baseline is 0.
+    pub fn gain_range_pct(&self) -> Option<(f64, f64)> {
+        if self.variant == self.baseline {
+            return Some((0.0, 0.0));
+        }
+        let (low, high) = self.effect_range_pct()?;
+        match self.better {
+            Better::Higher => Some((low, high)),
+            Better::Lower => Some((-high, -low)),
+            Better::Neither => None,
+        }
     }
 
     /// The 95% confidence interval of the gain; that of the baseline is 0 to 0.
@@ -129,10 +158,12 @@ impl Cell {
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
-#[serde(untagged, expecting = "expected a whole number or a text")]
+#[serde(untagged, expecting = "expected a number or a text")]
 pub enum Key {
     /// A number, such as a count of VMs.
     Number(i64),
+    /// A number that need not be whole; for parameters of scenarios alone.
+    Decimal(Decimal),
     /// A word, such as the name of a benchmark.
     Text(String),
 }
@@ -147,6 +178,7 @@ impl Key {
     pub(crate) fn to_toml(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
+            Self::Decimal(Decimal(number)) => toml::Value::from(*number).to_string(),
             Self::Text(text) => toml::Value::from(text.as_str()).to_string(),
         }
     }
@@ -156,10 +188,37 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
+            Self::Decimal(Decimal(number)) => number.fmt(f),
             Self::Text(text) => f.pad(text),
         }
     }
 }
+
+/// A number that need not be whole, with the total order of IEEE 754.
+#[derive(Clone, Copy, Debug, Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct Decimal(pub f64);
+
+impl Ord for Decimal {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Decimal {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Decimal {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Decimal {}
 
 /// Whether a constant was calibrated on a published number or the number was predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -205,7 +264,8 @@ pub struct Verdict {
     pub beyond_noise: usize,
     /// Of these, the ones whose sign is right, beyond chance.
     pub sign_right: usize,
-    /// Those of these whose simulated effect may have either sign by chance.
+    /// Those of these whose simulated effect may have either sign, by chance or by what the baseline leaves
+    /// open.
     pub sign_open: usize,
     /// Median absolute error of predicted effects, in points.
     pub median_abs_error_pct: Option<f64>,
@@ -222,14 +282,14 @@ impl Verdict {
     }
 }
 
-/// Whether a target is met. Where effects have intervals, these decide.
+/// Whether a target is met. Where effects have intervals or ranges, these decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// It is, wherever in their intervals the effects are.
+    /// It is, wherever in their intervals and ranges the effects are.
     Met,
     /// It is not, wherever they are.
     Missed,
-    /// Chance decides: more replications would tell.
+    /// Chance decides, or what the baseline leaves open.
     Open,
 }
 

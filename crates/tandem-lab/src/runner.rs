@@ -3,9 +3,12 @@
 //! Replication *r* of every run has the seed `seed + r`, so that variants see the same random numbers;
 //! `tandem sim --seed` can repeat any one of them. The outcome of a run depends on its scenario and seed
 //! alone, and outcomes are combined in a fixed order: results do not depend on the number of jobs.
+//!
+//! Where a calibration says what the baseline leaves open, effects are measured at other points, too: see
+//! [`ranges`].
 
 use crate::experiment::file::{ExperimentMetric, ReplicationsTable};
-use crate::experiment::{Case, Experiment, verdict};
+use crate::experiment::{Calibration, Case, Experiment, verdict};
 use crate::published::CellKeys;
 use crate::results::{Better, Cell, ExperimentResults, HeatMap, Role};
 use crate::statistics::{mean, paired_effect, pairs_for};
@@ -14,8 +17,11 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tandem_file::file_error::FileError;
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::scenario::Scenario;
+
+mod ranges;
 
 /// How to run an experiment.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +77,27 @@ pub enum ExperimentError {
         /// The metric.
         metric: String,
     },
+    /// A scenario does not add up at a point of a calibration.
+    #[error("experiment `{experiment}`, calibration `{calibration}`: {error}")]
+    Point {
+        /// The experiment.
+        experiment: String,
+        /// The calibration.
+        calibration: String,
+        /// What is wrong.
+        error: FileError,
+    },
     /// The threads could not be started.
     #[error("cannot start threads for the jobs: {0}; try fewer with --jobs")]
     Threads(#[from] rayon::ThreadPoolBuildError),
+}
+
+impl ExperimentError {
+    /// The error that a scenario does not add up at a point of a calibration.
+    pub(crate) fn point(experiment: &Experiment, calibration: &Calibration, error: FileError) -> Self {
+        let calibration = (*calibration.table.name).clone();
+        Self::Point { experiment: experiment.name.clone(), calibration, error }
+    }
 }
 
 /// One run: positions of its case and its variant, and its replication.
@@ -104,7 +128,7 @@ pub fn run(
 }
 
 /// [`run`], with the function that simulates a scenario with a seed.
-fn run_with<E: Error + Send + Sync + 'static>(
+pub(crate) fn run_with<E: Error + Send + Sync + 'static>(
     experiment: &Experiment,
     options: RunOptions,
     progress: &dyn Progress,
@@ -129,11 +153,15 @@ fn run_with<E: Error + Send + Sync + 'static>(
         let finished: Result<Vec<_>, ExperimentError> =
             pool.install(|| runs.into_iter().par_bridge().filter_map(run).collect());
         values.extend(finished?);
-        let results = results(experiment, options.seed, &values);
+        let mut results = results(experiment, options.seed, &values);
         let done = replications.end;
         let wanted = wanted_replications(experiment, &results.cells);
         // One more stage at most: see [`crate::statistics`].
         if replications.start > 0 || done >= wanted || cancel.load(Ordering::Relaxed) {
+            let cells = &mut results.cells;
+            results.calibrations =
+                ranges::add_ranges(experiment, cells, options, progress, cancel, &pool, &simulate)?;
+            results.verdict = verdict(&results.cells, &experiment.file);
             return Ok(results);
         }
         replications = done..wanted;
@@ -163,19 +191,29 @@ fn run_once<E: Error + Send + Sync + 'static>(
 ) -> Result<Vec<f64>, ExperimentError> {
     let case = &experiment.cases[run.case];
     let (variant, scenario) = &case.variants[run.variant];
-    let metrics = simulate(scenario, seed.wrapping_add(run.replication as u64)).map_err(|error| {
-        ExperimentError::Scenario {
-            experiment: experiment.name.clone(),
-            case: case.label(),
-            variant: variant.clone(),
-            error: error.into(),
-        }
+    measure(experiment, case, variant, scenario, seed.wrapping_add(run.replication as u64), simulate)
+}
+
+/// The values of a case's metrics in a run of a scenario.
+pub(crate) fn measure<E: Error + Send + Sync + 'static>(
+    experiment: &Experiment,
+    case: &Case,
+    variant: &str,
+    scenario: &Scenario,
+    seed: u64,
+    simulate: &impl Fn(&Scenario, u64) -> Result<RunMetrics, E>,
+) -> Result<Vec<f64>, ExperimentError> {
+    let metrics = simulate(scenario, seed).map_err(|error| ExperimentError::Scenario {
+        experiment: experiment.name.clone(),
+        case: case.label(),
+        variant: variant.to_owned(),
+        error: error.into(),
     })?;
     let value = |metric: &ExperimentMetric| {
         metric.value(&metrics).ok_or_else(|| ExperimentError::NoValue {
             experiment: experiment.name.clone(),
             case: case.label(),
-            variant: variant.clone(),
+            variant: variant.to_owned(),
             metric: metric.name.clone(),
         })
     };
@@ -265,6 +303,7 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
         seed,
         verdict: verdict(&cells, file),
         heat_maps: file.heat_maps.iter().map(HeatMap::from).collect(),
+        calibrations: Vec::new(),
         cells,
     }
 }
@@ -316,6 +355,8 @@ fn cells_of(
             simulated_effect_pct: effect.map(|effect| effect.percent),
             ci_low_pct: effect.and_then(|effect| effect.interval_pct).map(|(low, _)| low),
             ci_high_pct: effect.and_then(|effect| effect.interval_pct).map(|(_, high)| high),
+            range_low_pct: None,
+            range_high_pct: None,
             noise_pct: noise_pct.unwrap_or(experiment.file.noise_pct),
             role: if value.is_some() || published_effect_pct.is_some() {
                 role(variant)

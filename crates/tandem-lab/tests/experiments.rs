@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use tandem_lab::experiment::calibration::SetState;
 use tandem_lab::experiment::{Experiment, ExperimentFolder};
 use tandem_lab::report::{Format, Json};
 use tandem_lab::results::{Cell, ExperimentResults, Key, Role, Target};
@@ -17,7 +18,7 @@ use tandem_lab::statistics::median;
 const CALIBRATED_WITHIN_PCT: f64 = 8.0;
 
 /// Fields of a cell in JSON.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 14] = [
     "baseline",
     "cell",
     "ci_high_pct",
@@ -26,6 +27,8 @@ const FIELDS: [&str; 12] = [
     "metric",
     "published",
     "published_effect_pct",
+    "range_high_pct",
+    "range_low_pct",
     "role",
     "simulated",
     "simulated_effect_pct",
@@ -76,6 +79,19 @@ fn check_json(json: &str, cells: usize) {
     }
 }
 
+/// The points that meet the baselines are those of the experiments as they are.
+#[test]
+fn every_calibration_has_a_set_that_is_not_stale() {
+    let folder = folder();
+    for name in folder.names() {
+        let experiment = Experiment::read(&folder.path_of(name).unwrap()).unwrap();
+        for calibration in &experiment.calibrations {
+            let sentence = calibration.sentence(name);
+            assert!(matches!(calibration.set, SetState::Known(_)), "{sentence}");
+        }
+    }
+}
+
 /// Every row of the published table is in exactly one cell.
 fn check_published(experiment: &Experiment, cells: &[Cell]) {
     for row in experiment.published.rows() {
@@ -120,10 +136,7 @@ fn check_verdict(experiment: &Experiment, results: &ExperimentResults) {
     let beyond: Vec<_> =
         predicted.iter().filter(|(published, _, cell)| published.abs() >= cell.noise_pct).collect();
     assert_eq!(verdict.beyond_noise, beyond.len());
-    let is_open = |cell: &Cell| match (cell.ci_low_pct, cell.ci_high_pct) {
-        (Some(low), Some(high)) => low <= 0.0 && high >= 0.0,
-        _ => false,
-    };
+    let is_open = |cell: &Cell| cell.effect_range_pct().is_some_and(|(low, high)| low < 0.0 && high > 0.0);
     let (open, known): (Vec<_>, Vec<_>) = beyond.into_iter().partition(|(_, _, cell)| is_open(cell));
     let right = known.iter().filter(|(published, simulated, _)| published * simulated > 0.0);
     assert_eq!((verdict.sign_right, verdict.sign_open), (right.count(), open.len()));

@@ -7,6 +7,7 @@
 // [`tandemd::error::report`] knows.
 #![warn(clippy::print_stdout)]
 
+mod calibrate;
 mod check;
 mod doctor;
 mod generate;
@@ -46,6 +47,8 @@ enum Verb {
     Check(check::Args),
     /// Run experiments and print the published results beside the simulated ones
     Reproduce(reproduce::Args),
+    /// Find the values of an experiment's free constants that meet its published baseline
+    Calibrate(calibrate::Args),
     #[command(flatten)]
     Service(tandemd::Verb),
     /// Set the preferred CPUs or NUMA nodes of a process, a thread or a cgroup
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Verb::Sim(args) => sim::run(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Calibrate(args) => calibrate::run(&args),
         Verb::Service(verb) => verb.run(),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),

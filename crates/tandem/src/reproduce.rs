@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let cancel = cancelled_by_interrupt()?;
     let mut results = Vec::new();
     for experiment in &experiments {
-        let bar = Bar::new(&experiment.name);
+        let bar = Bar::new(&experiment.name, "runs");
         results.push(runner::run(experiment, options, &bar, &cancel).map_err(BadInput::new)?);
         bar.line();
     }
@@ -108,7 +108,17 @@ pub fn make_writable(folder: &Path) -> Result<(), String> {
 
 /// Reads the experiments that are asked for, each once, before any is run.
 fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
-    let folder = match &args.experiments {
+    let mut experiments = Vec::new();
+    for path in find_experiments(args.experiments.as_deref(), &args.names)? {
+        let experiment = Experiment::read(&path).map_err(BadInput::new)?;
+        experiments.push(if args.quick { experiment.quick() } else { experiment });
+    }
+    Ok(experiments)
+}
+
+/// The folders of the experiments of these names, each once, or of all if there are none.
+pub fn find_experiments(folder: Option<&Path>, names: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+    let folder = match folder {
         Some(path) => ExperimentFolder::open(path),
         None => {
             let here = std::env::current_dir().context("the current folder is gone")?;
@@ -117,17 +127,14 @@ fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
         }
     };
     let folder = folder.map_err(BadInput::new)?;
-    let names = if args.names.is_empty() { folder.names() } else { &args.names };
-    let mut experiments = Vec::new();
+    let names = if names.is_empty() { folder.names() } else { names };
+    let mut paths = Vec::new();
     for (position, name) in names.iter().enumerate() {
-        if names[..position].contains(name) {
-            continue;
+        if !names[..position].contains(name) {
+            paths.push(folder.path_of(name).map_err(BadInput::new)?);
         }
-        let path = folder.path_of(name).map_err(BadInput::new)?;
-        let experiment = Experiment::read(&path).map_err(BadInput::new)?;
-        experiments.push(if args.quick { experiment.quick() } else { experiment });
     }
-    Ok(experiments)
+    Ok(paths)
 }
 
 /// The experiments that were installed with the command, as `scripts/stage` does: PREFIX/bin has the one, and
@@ -168,25 +175,29 @@ fn write_files(folder: &Path, results: &[ExperimentResults]) -> anyhow::Result<(
 }
 
 /// How far the runs of an experiment are, on standard error: a bar on a terminal, lines elsewhere.
-struct Bar {
+pub struct Bar {
     bar: ProgressBar,
+    /// What is counted, such as runs.
+    unit: &'static str,
     last_line: Mutex<Instant>,
 }
 
 impl Bar {
-    fn new(name: &str) -> Self {
-        let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} runs, {eta} left")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+    /// A bar of that name that counts these.
+    pub fn new(name: &str, unit: &'static str) -> Self {
+        let template = format!("{{prefix}} {{wide_bar}} {{pos}}/{{len}} {unit}, {{eta}} left");
+        let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(0).with_style(style).with_prefix(name.to_owned());
-        Self { bar, last_line: Mutex::new(Instant::now()) }
+        Self { bar, unit, last_line: Mutex::new(Instant::now()) }
     }
 
     /// Prints where the runs are, unless there is a bar.
-    fn line(&self) {
+    pub fn line(&self) {
         if !io::stderr().is_terminal() {
             let (done, planned) = (self.bar.position(), self.bar.length().unwrap_or_default());
             // Nothing is left to be done if standard error is closed.
-            let _ = writeln!(io::stderr(), "tandem: {}: {done} of {planned} runs", self.bar.prefix());
+            let (name, unit) = (self.bar.prefix(), self.unit);
+            let _ = writeln!(io::stderr(), "tandem: {name}: {done} of {planned} {unit}");
         }
     }
 }

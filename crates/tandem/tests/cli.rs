@@ -6,8 +6,20 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 11] =
-    ["topology", "place", "sim", "reproduce", "run", "prefer", "stat", "vms", "top", "doctor", "schema"];
+const VERBS: [&str; 12] = [
+    "topology",
+    "place",
+    "sim",
+    "reproduce",
+    "calibrate",
+    "run",
+    "prefer",
+    "stat",
+    "vms",
+    "top",
+    "doctor",
+    "schema",
+];
 
 fn tandem() -> Command {
     Command::new(cargo_bin!("tandem"))

@@ -98,6 +98,8 @@ fn an_experiment_runs_from_files_to_json() {
             "metric",
             "published",
             "published_effect_pct",
+            "range_high_pct",
+            "range_low_pct",
             "role",
             "simulated",
             "simulated_effect_pct",

@@ -53,6 +53,9 @@ pub struct ExperimentFile {
     /// Values for parameters of scenarios that several runs share, by a name for `with`.
     #[serde(default)]
     pub parameters: BTreeMap<String, Parameters>,
+    /// What the baseline leaves open.
+    #[serde(default, rename = "calibration")]
+    pub calibrations: Vec<CalibrationTable>,
     /// What to run.
     #[serde(rename = "run")]
     pub runs: Located<Vec<RunTable>>,
@@ -225,6 +228,42 @@ pub struct CompositeTable {
     pub parts: Vec<Key>,
     /// Keys in the place of that key, such as { benchmark = "all" }.
     pub keys: CellKeys,
+}
+
+/// Constants that are not known, and the cells of the baseline that say something about them. `tandem calibrate`
+/// finds the points, a value for each constant, that meet these cells; the effects of its runs then get a range:
+/// that over the points.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CalibrationTable {
+    /// Its name.
+    pub name: Located<String>,
+    /// Keys of the runs that it is about, such as [{ benchmark = "specjbb2005" }]. The points must meet their
+    /// baseline in the cells that `calibrated` marks; all their effects get a range.
+    pub runs: Vec<CellKeys>,
+    /// Whether nothing but how the cells of a metric relate to each other counts, because the amount of work
+    /// that makes a unit of the metric is arbitrary.
+    #[serde(default)]
+    pub relative: bool,
+    /// How far a cell may be from its published value, in percent, where the published table has no standard
+    /// deviation; twice the standard deviation otherwise.
+    pub within_pct: f64,
+    /// Where that number comes from.
+    pub because: String,
+    /// The constants: parameters of the scenarios, each with bounds.
+    pub free: Named<FreeTable>,
+}
+
+/// A constant that is not known.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FreeTable {
+    /// The least value that it may have: a number, or a time such as "5us".
+    pub low: Key,
+    /// The largest.
+    pub high: Key,
+    /// Where the bounds come from.
+    pub source: String,
 }
 
 /// How close the predicted effects on a metric should come to the published ones.

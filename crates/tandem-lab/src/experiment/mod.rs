@@ -7,6 +7,7 @@
 //! A variant is a table of policy settings and nothing else. The format cannot express calibration on a
 //! treatment: `calibrated` belongs to a metric, and holds for its baseline alone.
 
+pub mod calibration;
 mod composite;
 pub mod file;
 mod folder;
@@ -15,13 +16,17 @@ mod read;
 mod series;
 mod verdict;
 
+pub use calibration::Calibration;
 pub use composite::Composite;
 pub use file::NOISE_PCT;
 pub use folder::{ExperimentFolder, ExperimentFolderError};
 pub use verdict::verdict;
 
 use crate::published::{CellKeys, Published};
+use crate::scenario::{Parameters, ScenarioSource};
 use file::{ExperimentFile, ExperimentMetric, ReplicationsTable};
+use std::sync::Arc;
+use tandem_file::file_error::FileError;
 use tandem_sim::scenario::{Scenario, Vcpus, Workload};
 
 /// An experiment that was read and checked.
@@ -37,8 +42,12 @@ pub struct Experiment {
     pub cases: Vec<Case>,
     /// Scores that sum up several cases.
     pub composites: Vec<Composite>,
+    /// What the baseline leaves open.
+    pub calibrations: Vec<Calibration>,
     /// How often to repeat each run.
     pub replications: ReplicationsTable,
+    /// Whether it is the quick form.
+    pub is_quick: bool,
 }
 
 /// One scenario at one load, with several policies.
@@ -54,6 +63,12 @@ pub struct Case {
     pub variants: Vec<(String, Scenario)>,
     /// Most replications of it; `None`: those of the experiment.
     pub replications: Option<usize>,
+    /// The scenario's file, and the values of its parameters.
+    pub source: Arc<ScenarioSource>,
+    /// Values of the scenario's parameters at this load.
+    pub parameters: Parameters,
+    /// The position in the file of the run that it belongs to.
+    run: usize,
 }
 
 impl Experiment {
@@ -61,29 +76,52 @@ impl Experiment {
     pub fn quick(mut self) -> Self {
         let quick = (*self.file.quick).clone();
         self.replications = ReplicationsTable { min: quick.replications, max: None, ..self.replications };
-        let shorten = |value: &mut u64| {
-            *value = (u128::from(*value) * u128::from(quick.length_pct) / 100).max(1) as u64
-        };
         for case in &mut self.cases {
             case.replications = case.replications.map(|number| number.min(quick.replications));
         }
-        for (_, scenario) in self.cases.iter_mut().flat_map(|case| &mut case.variants) {
-            shorten(&mut scenario.length_ns);
-            if scenario.warmup_ns > 0 {
-                shorten(&mut scenario.warmup_ns);
-            }
-            scenario.stop_at_count.iter_mut().for_each(shorten);
-            for vm in scenario.workloads.iter_mut().filter_map(Workload::vm_mut) {
-                vm.start.iter_mut().for_each(|start| start.each_ns(shorten));
-                if let Vcpus::Programs { life: Some(life), .. } = &mut vm.vcpus {
-                    life.each_ns(shorten);
-                }
-            }
-            let changes = scenario.workloads.iter_mut().flat_map(|vm| &mut vm.affinity_changes);
-            changes.for_each(|change| shorten(&mut change.at_ns));
-        }
+        let scenarios = self.cases.iter_mut().flat_map(|case| &mut case.variants);
+        scenarios.for_each(|(_, scenario)| shorten(scenario, quick.length_pct));
+        self.is_quick = true;
         self
     }
+
+    /// The scenario of a variant of a case with other values for some of its parameters.
+    ///
+    /// # Errors
+    /// If the scenario does not add up with these values.
+    pub fn scenario_at(
+        &self,
+        case: &Case,
+        variant: &str,
+        values: &Parameters,
+    ) -> Result<Scenario, FileError> {
+        let mut parameters = case.parameters.clone();
+        parameters.extend(values.clone());
+        let mut scenario =
+            read::scenario_of(&self.file.runs[case.run], variant, &self.file, &case.source, &parameters)?;
+        if self.is_quick {
+            shorten(&mut scenario, self.file.quick.length_pct);
+        }
+        Ok(scenario)
+    }
+}
+
+/// Makes all times of a run, and the count that it stops at, this share of what they are.
+fn shorten(scenario: &mut Scenario, pct: u64) {
+    let shorten = |value: &mut u64| *value = (u128::from(*value) * u128::from(pct) / 100).max(1) as u64;
+    shorten(&mut scenario.length_ns);
+    if scenario.warmup_ns > 0 {
+        shorten(&mut scenario.warmup_ns);
+    }
+    scenario.stop_at_count.iter_mut().for_each(shorten);
+    for vm in scenario.workloads.iter_mut().filter_map(Workload::vm_mut) {
+        vm.start.iter_mut().for_each(|start| start.each_ns(shorten));
+        if let Vcpus::Programs { life: Some(life), .. } = &mut vm.vcpus {
+            life.each_ns(shorten);
+        }
+    }
+    let changes = scenario.workloads.iter_mut().flat_map(|vm| &mut vm.affinity_changes);
+    changes.for_each(|change| shorten(&mut change.at_ns));
 }
 
 impl Case {

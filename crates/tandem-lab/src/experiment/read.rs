@@ -1,5 +1,6 @@
 //! Reads an experiment, and checks all that can be checked before it runs.
 
+use super::calibration::calibrations_of;
 use super::composite::composites_of;
 use super::file::{ExperimentFile, ExperimentMetric, RunTable};
 use super::length;
@@ -13,6 +14,7 @@ use crate::scenario::ScenarioSource;
 use crate::scenario::amount::check_time;
 use crate::scenario::policy::former;
 use std::path::Path;
+use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
 use tandem_sim::scenario::Scenario;
@@ -29,8 +31,9 @@ impl Experiment {
         source.check_texts()?;
         check_file(&file, &source)?;
         let mut cases: Vec<Case> = Vec::new();
-        for run in file.runs.iter() {
-            for case in cases_of(run, &file, &source)? {
+        for position in 0..file.runs.len() {
+            let run = &file.runs[position];
+            for case in cases_of(position, &file, &source)? {
                 if cases.iter().any(|other| other.keys == case.keys) {
                     let message = format!(
                         "two runs have the same keys ({}); `keys` must tell them apart",
@@ -49,14 +52,18 @@ impl Experiment {
         check_published(&published, &all, &path)?;
         check_targets(&file, &all, &source)?;
         let name = folder.canonicalize().unwrap_or_else(|_| folder.into());
-        Ok(Self {
+        let mut experiment = Self {
             name: name.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             replications: (*file.replications).clone(),
             file,
             published,
             cases,
             composites,
-        })
+            calibrations: Vec::new(),
+            is_quick: false,
+        };
+        experiment.calibrations = calibrations_of(&experiment, folder, &source)?;
+        Ok(experiment)
     }
 }
 
@@ -87,8 +94,14 @@ fn check_file(file: &ExperimentFile, source: &SourceFile) -> Result<(), FileErro
 
 /// The cases of a run: one for each combination of the parameters that it sweeps over, the first varying
 /// slowest.
-fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Result<Vec<Case>, FileError> {
-    let scenario = ScenarioSource::read(&source.sibling(&run.scenario))?;
+fn cases_of(position: usize, file: &ExperimentFile, source: &SourceFile) -> Result<Vec<Case>, FileError> {
+    let run = &file.runs[position];
+    let scenario = Arc::new(ScenarioSource::read(&source.sibling(&run.scenario))?);
+    let is_decimal = |key: &Key| matches!(key, Key::Decimal(_));
+    if run.keys.values().chain(run.sweep.values().flatten()).any(is_decimal) {
+        let message = "a key of cells is a decimal; allowed are whole numbers and texts";
+        return Err(source.error(run.scenario.span(), message));
+    }
     let known = scenario.parameters();
     let mut shared = Parameters::new();
     for name in &run.with {
@@ -143,15 +156,8 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
     let mut is_short = false;
     for (keys, parameters) in loads {
         let mut variants = Vec::new();
-        for (name, policy) in file.variants.iter().filter(|(name, _)| takes_part(name)) {
-            let mut built = scenario.build(&parameters, policy).map_err(|error| FileError {
-                message: format!("{} (with variant `{}`)", error.message, **name),
-                ..error
-            })?;
-            if let Some(warmup) = run.warmup.get(name) {
-                built.warmup_ns = warmup.ns;
-            }
-            variants.push(((**name).clone(), built));
+        for (name, _) in file.variants.iter().filter(|(name, _)| takes_part(name)) {
+            variants.push(((**name).clone(), scenario_of(run, name, file, &scenario, &parameters)?));
         }
         let too_short = variants.iter().find_map(|(_, built)| length::problem(built));
         is_short |= too_short.is_some();
@@ -162,7 +168,8 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
         run.metrics.iter().try_for_each(|metric| check_metric(metric, built, run, source))?;
         let replications = run.replications.as_deref().copied();
         let (metrics, baseline) = (run.metrics.clone(), (**baseline).clone());
-        cases.push(Case { keys, metrics, baseline, variants, replications });
+        let (source, run) = (scenario.clone(), position);
+        cases.push(Case { keys, metrics, baseline, variants, replications, source, parameters, run });
     }
     match &run.short {
         Some(short) if !is_short => {
@@ -170,6 +177,25 @@ fn cases_of(run: &RunTable, file: &ExperimentFile, source: &SourceFile) -> Resul
         }
         _ => Ok(cases),
     }
+}
+
+/// The scenario of a run with a variant's policy.
+pub(super) fn scenario_of(
+    run: &RunTable,
+    variant: &str,
+    file: &ExperimentFile,
+    scenario: &ScenarioSource,
+    parameters: &Parameters,
+) -> Result<Scenario, FileError> {
+    let policy = file.variants.get(variant).expect("the names of variants were checked");
+    let mut built = scenario.build(parameters, policy).map_err(|error| FileError {
+        message: format!("{} (with variant `{variant}`)", error.message),
+        ..error
+    })?;
+    if let Some(warmup) = run.warmup.get(variant) {
+        built.warmup_ns = warmup.ns;
+    }
+    Ok(built)
 }
 
 /// A load with one more parameter, which is a key too.

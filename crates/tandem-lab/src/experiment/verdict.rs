@@ -4,13 +4,14 @@
 //! which does not sum up others that count. A published effect is *beyond noise* if its magnitude is at least
 //! the noise of its cell: twice the published standard deviation, or else the experiment's `noise_pct`, by
 //! default [`NOISE_PCT`](super::NOISE_PCT). Below that, benchmarks like the published ones cannot determine
-//! the sign. A simulated effect is *beyond chance* if its 95% interval leaves out zero; its sign is right if
-//! the published effect has the same, and open within chance. The error of an effect is simulated minus
-//! published, in points.
+//! the sign. A simulated effect is *beyond chance* if its 95% interval leaves out zero; where calibration
+//! says what the baseline leaves open, the interval must do so at every point of that set. Its sign is then
+//! right if the published effect has the same, and it is open otherwise. The error of an effect is simulated
+//! minus published, in points.
 //!
-//! Targets are met if they are wherever in their intervals the effects are, missed if they are not wherever
-//! they are, and open otherwise. Limits: intervals count one by one, as if all effects could be at the same
-//! ends at once; median errors have none; without intervals the effects alone decide.
+//! Targets are met if they are wherever in their intervals and ranges the effects are, missed if they are not
+//! wherever they are, and open otherwise. Limits: intervals and ranges count one by one, as if all effects
+//! could be at the same ends at once; median errors have none; without either the effects alone decide.
 
 use super::file::{AccuracyError, AccuracyTable, ExperimentFile, OrderTable, TargetTable};
 use crate::published::has_all;
@@ -123,16 +124,20 @@ fn check(target: &TargetTable, cells: &[Cell]) -> (String, Target) {
     let cell = cells.iter().find(is_meant);
     let found = cell.and_then(|cell| Some((cell, cell.simulated_effect_pct?, cell.effect_range_pct()?)));
     let wanted = format!("{}% ± {} wanted", signed(target.effect_pct), target.within_pct);
-    let Some((cell, effect, (low, high))) = found else {
+    let Some((cell, effect, (lowest, highest))) = found else {
         return (format!("{}: not run, {wanted}", *target.text), Target::Missed);
     };
     let (least, most) = (target.effect_pct - target.within_pct, target.effect_pct + target.within_pct);
-    let interval = match cell.ci_low_pct {
-        Some(_) => format!(" [{}, {}]", rounded(low), rounded(high)),
+    let interval = match cell.ci_low_pct.zip(cell.ci_high_pct) {
+        Some((low, high)) => format!(" [{}, {}]", rounded(low), rounded(high)),
         None => String::new(),
     };
-    let text = format!("{}: {}%{interval}, {wanted}", *target.text, rounded(effect));
-    (text, Target::between(least <= low && high <= most, low <= most && least <= high))
+    let range = match cell.open_range_pct() {
+        Some((low, high)) => format!(", {}% to {}% over the set", rounded(low), rounded(high)),
+        None => String::new(),
+    };
+    let text = format!("{}: {}%{interval}{range}, {wanted}", *target.text, rounded(effect));
+    (text, Target::between(least <= lowest && highest <= most, lowest <= most && least <= highest))
 }
 
 /// A sentence with the number of loads at which the gains are in the order and the gains at the others, and
@@ -164,12 +169,12 @@ fn check_order(order: &OrderTable, cells: &[Cell]) -> (String, Target) {
     let holds = loads.len() - fails.len();
     let said = if fails.is_empty() { String::new() } else { format!("; not at {}", fails.join("; ")) };
     let text = format!("{}: {} at {holds} of {} loads{said}", *order.text, names.join(" < "), loads.len());
-    // The gain of a variant at the end of its interval that is worst, or best, for the order.
+    // The gain of a variant where it may be worst, or best, for the order.
     let holds_with = |is_worst: bool| {
         loads.iter().all(|(_, cells)| {
             let range = |name: &&str| {
                 let cell = cells.iter().find(|cell| cell.variant == *name)?;
-                cell.gain_interval_pct().or_else(|| cell.gain_pct().map(|gain| (gain, gain)))
+                cell.gain_range_pct()
             };
             let ranges: Option<Vec<(f64, f64)>> = names.iter().map(range).collect();
             ranges.is_some_and(|ranges| {
@@ -211,6 +216,8 @@ mod tests {
             simulated_effect_pct: Some(simulated),
             ci_low_pct: None,
             ci_high_pct: None,
+            range_low_pct: None,
+            range_high_pct: None,
             noise_pct: crate::experiment::NOISE_PCT,
             role: Role::Predicted,
             better: Better::Higher,

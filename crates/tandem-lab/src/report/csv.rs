@@ -43,8 +43,16 @@ impl Format for Csv {
     }
 }
 
-const NUMBERS: [&str; 6] =
-    ["published", "simulated", "published_effect_pct", "simulated_effect_pct", "ci_low_pct", "ci_high_pct"];
+const NUMBERS: [&str; 8] = [
+    "published",
+    "simulated",
+    "published_effect_pct",
+    "simulated_effect_pct",
+    "ci_low_pct",
+    "ci_high_pct",
+    "range_low_pct",
+    "range_high_pct",
+];
 
 fn numbers(cell: &Cell) -> [Option<f64>; NUMBERS.len()] {
     [
@@ -54,6 +62,8 @@ fn numbers(cell: &Cell) -> [Option<f64>; NUMBERS.len()] {
         cell.simulated_effect_pct,
         cell.ci_low_pct,
         cell.ci_high_pct,
+        cell.range_low_pct,
+        cell.range_high_pct,
     ]
 }
 
@@ -79,9 +89,9 @@ mod tests {
         assert_eq!(
             written(&[results]),
             "experiment,benchmark,load,vms,metric,baseline,variant,published,simulated,published_effect_pct,\
-             simulated_effect_pct,ci_low_pct,ci_high_pct,role\r\n\
-             made-up,sums,,2,throughput,plain,\"say \"\"hi\"\", twice\",114,112,14,12,11,13,predicted\r\n\
-             made-up,,90,,throughput,plain,\"say \"\"hi\"\", twice\",114,,14,12,11,13,predicted\r\n"
+             simulated_effect_pct,ci_low_pct,ci_high_pct,range_low_pct,range_high_pct,role\r\n\
+             made-up,sums,,2,throughput,plain,\"say \"\"hi\"\", twice\",114,112,14,12,11,13,,,predicted\r\n\
+             made-up,,90,,throughput,plain,\"say \"\"hi\"\", twice\",114,,14,12,11,13,,,predicted\r\n"
         );
     }
 

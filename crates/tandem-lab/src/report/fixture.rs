@@ -16,6 +16,7 @@ pub fn empty() -> ExperimentResults {
         seed: 1,
         cells: Vec::new(),
         heat_maps: Vec::new(),
+        calibrations: Vec::new(),
         verdict: Verdict::default(),
     }
 }
@@ -34,6 +35,8 @@ pub fn effect(published_pct: f64, simulated_pct: f64, half_width: f64) -> Cell {
         simulated_effect_pct: Some(simulated_pct),
         ci_low_pct: Some(simulated_pct - half_width),
         ci_high_pct: Some(simulated_pct + half_width),
+        range_low_pct: None,
+        range_high_pct: None,
         noise_pct: 1.0,
         role: Role::Predicted,
         better: Better::Higher,
@@ -111,6 +114,8 @@ pub fn numa_affinity() -> ExperimentResults {
             simulated_effect_pct: None,
             ci_low_pct: None,
             ci_high_pct: None,
+            range_low_pct: None,
+            range_high_pct: None,
             noise_pct: 1.0,
             role: Role::Calibrated,
             better,
@@ -128,6 +133,8 @@ pub fn numa_affinity() -> ExperimentResults {
                 simulated_effect_pct: Some(effect),
                 ci_low_pct: Some(effect - half_width),
                 ci_high_pct: Some(effect + half_width),
+                range_low_pct: None,
+                range_high_pct: None,
                 noise_pct: 1.0,
                 role: Role::Predicted,
                 ..baseline.clone()
@@ -156,6 +163,7 @@ pub fn numa_affinity() -> ExperimentResults {
         seed: 42,
         cells,
         heat_maps: Vec::new(),
+        calibrations: Vec::new(),
         verdict: Verdict {
             predicted: 18,
             beyond_noise: 15,
@@ -228,6 +236,8 @@ pub fn rate_control() -> ExperimentResults {
                     simulated_effect_pct: effect,
                     ci_low_pct: effect.map(|pct| pct - 0.8),
                     ci_high_pct: effect.map(|pct| pct + 0.8),
+                    range_low_pct: None,
+                    range_high_pct: None,
                     noise_pct: 1.0,
                     role: if published.is_some() { Role::Calibrated } else { Role::Predicted },
                     better,
@@ -255,6 +265,7 @@ pub fn rate_control() -> ExperimentResults {
         seed: 42,
         cells,
         heat_maps: Vec::new(),
+        calibrations: Vec::new(),
         verdict: Verdict {
             predicted: 2,
             beyond_noise: 1,

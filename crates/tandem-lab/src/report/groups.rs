@@ -109,7 +109,7 @@ impl<'a> Group<'a> {
         if self.shows_effects {
             row
         } else {
-            Row { simulated_effect: String::new(), interval: String::new(), ..row }
+            Row { simulated_effect: String::new(), interval: String::new(), range: String::new(), ..row }
         }
     }
 
@@ -128,7 +128,7 @@ impl<'a> Group<'a> {
 pub fn numbers(cell: &Cell) -> impl Iterator<Item = (&str, i64)> {
     cell.cell.iter().filter_map(|(name, key)| match key {
         Key::Number(number) => Some((name.as_str(), *number)),
-        Key::Text(_) => None,
+        Key::Decimal(_) | Key::Text(_) => None,
     })
 }
 
@@ -140,7 +140,7 @@ pub fn number_of(cell: &Cell, key: &str) -> Option<i64> {
 /// Keys of a cell that are words.
 fn words(cell: &Cell) -> impl Iterator<Item = (&str, &str)> {
     cell.cell.iter().filter_map(|(name, key)| match key {
-        Key::Number(_) => None,
+        Key::Number(_) | Key::Decimal(_) => None,
         Key::Text(word) => Some((name.as_str(), word.as_str())),
     })
 }
@@ -163,6 +163,7 @@ pub struct Row {
     pub published_effect: String,
     pub simulated_effect: String,
     pub interval: String,
+    pub range: String,
     pub error: String,
 }
 
@@ -175,6 +176,7 @@ impl Row {
             published_effect: or_empty(cell.published_effect_pct, number::effect),
             simulated_effect: or_empty(cell.simulated_effect_pct, number::effect),
             interval: outcome::interval(cell).map(number::interval).unwrap_or_default(),
+            range: cell.open_range_pct().map(number::interval).unwrap_or_default(),
             error: or_empty(
                 outcome::effects(cell).map(|(published, simulated)| simulated - published),
                 number::points,

@@ -107,6 +107,8 @@ struct CellTable<'a> {
     is_open: bool,
     /// Whether effects are shown.
     has_effects: bool,
+    /// Whether it is known of one of them what the baseline leaves open.
+    has_ranges: bool,
     /// Whether a published number stands beside one of them.
     has_published: bool,
     rows: Vec<TableRow<'a>>,
@@ -251,6 +253,7 @@ impl<'a> CellTable<'a> {
             title,
             is_open,
             has_effects: group.shows_effects,
+            has_ranges: group.shows_effects && cells.iter().any(|cell| cell.open_range_pct().is_some()),
             has_published: cells.iter().any(is_published),
             rows,
         }
@@ -278,6 +281,7 @@ fn marked(outcome: Outcome) -> (&'static str, &'static str) {
         Outcome::SignRight => ("fair", "≈ sign right"),
         Outcome::SignWrong => ("bad", "✗ sign wrong"),
         Outcome::WithinChance => ("fair", "~ within chance"),
+        Outcome::Open => ("fair", "~ open"),
     }
 }
 

@@ -39,6 +39,8 @@ fn with_rounded_numbers(cell: &Cell) -> Cell {
         simulated_effect_pct: rounded_or_none(cell.simulated_effect_pct),
         ci_low_pct: rounded_or_none(cell.ci_low_pct),
         ci_high_pct: rounded_or_none(cell.ci_high_pct),
+        range_low_pct: rounded_or_none(cell.range_low_pct),
+        range_high_pct: rounded_or_none(cell.range_high_pct),
         ..cell.clone()
     }
 }
@@ -63,7 +65,8 @@ mod tests {
             "experiment": "made-up", "cell": {"benchmark": "sums", "vms": 2}, "metric": "throughput",
             "baseline": "plain", "variant": "better", "published": 114.0, "simulated": 112.346,
             "published_effect_pct": 14.0, "simulated_effect_pct": 12.3457,
-            "ci_low_pct": 11.3457, "ci_high_pct": 13.3457, "role": "predicted",
+            "ci_low_pct": 11.3457, "ci_high_pct": 13.3457,
+            "range_low_pct": null, "range_high_pct": null, "role": "predicted",
         }]);
         assert_eq!(Value::from(parsed(&[results])), expected);
     }

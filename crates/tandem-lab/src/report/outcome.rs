@@ -16,6 +16,8 @@ pub enum Outcome {
     SignWrong,
     /// Further away, and the interval of the simulated effect includes zero.
     WithinChance,
+    /// Further away, and the sign is not the same at all points that meet the baseline.
+    Open,
 }
 
 impl Outcome {
@@ -27,9 +29,11 @@ impl Outcome {
         let (published, simulated) = effects(cell)?;
         let sign = published * simulated;
         // A wrong sign beyond chance is a miss, however small the error.
-        Some(match beyond_chance(cell) {
+        let is_known = beyond_chance(cell) && !is_open(cell);
+        Some(match is_known {
             true if sign < 0.0 => Self::SignWrong,
             _ if (simulated - published).abs() <= CLOSE_POINTS => Self::Close,
+            false if beyond_chance(cell) => Self::Open,
             false => Self::WithinChance,
             true if sign > 0.0 => Self::SignRight,
             true => Self::SignWrong,
@@ -43,6 +47,7 @@ impl Outcome {
             Self::SignRight => "sign right",
             Self::SignWrong => "SIGN WRONG",
             Self::WithinChance => "within chance",
+            Self::Open => "open",
         }
     }
 }
@@ -63,6 +68,13 @@ pub fn interval(cell: &Cell) -> Option<(f64, f64)> {
 /// chance.
 pub fn beyond_chance(cell: &Cell) -> bool {
     interval(cell).is_some_and(|(low, high)| low > 0.0 || high < 0.0)
+}
+
+/// Whether the sign of the simulated effect is left open by the baseline: the range over the points that meet
+/// it, widened by chance, holds zero.
+fn is_open(cell: &Cell) -> bool {
+    let ends = cell.open_range_pct().and_then(|_| cell.effect_range_pct());
+    ends.is_some_and(|(low, high)| low <= 0.0 && high >= 0.0)
 }
 
 #[cfg(test)]
@@ -87,6 +99,22 @@ mod tests {
         ] {
             let cell = fixture::effect(published, simulated, half_width);
             assert_eq!(Outcome::of(&cell), Some(expected), "{published} {simulated} {half_width}");
+        }
+    }
+
+    #[test]
+    fn a_sign_that_the_baseline_leaves_open_is_no_prediction() {
+        for (simulated, (low, high), expected) in [
+            (9.0, (2.0, 20.0), Outcome::SignRight),
+            (9.0, (0.5, 20.0), Outcome::Open),
+            (9.0, (-4.0, 9.0), Outcome::Open),
+            (-9.0, (-9.0, 4.0), Outcome::Open),
+            (-9.0, (-9.0, -4.0), Outcome::SignWrong),
+            (13.0, (-4.0, 13.0), Outcome::Close),
+        ] {
+            let (range_low_pct, range_high_pct) = (Some(low), Some(high));
+            let cell = Cell { range_low_pct, range_high_pct, ..fixture::effect(14.0, simulated, 1.0) };
+            assert_eq!(Outcome::of(&cell), Some(expected), "{simulated} {low} {high}");
         }
     }
 

@@ -45,6 +45,9 @@ fn write_experiment(experiment: &ExperimentResults, out: &mut dyn Write) -> io::
     writeln!(out, "{heading}{}", "=".repeat(longest))?;
     write!(out, "{}", wrapped(&format!("published: {}", experiment.source), "  "))?;
     writeln!(out, "replications: {}, seed: {}", experiment.replications, experiment.seed)?;
+    for calibration in &experiment.calibrations {
+        write!(out, "{}", wrapped(&format!("calibration {calibration}"), "  "))?;
+    }
     for group in groups(&experiment.cells) {
         write!(out, "\n{}", wrapped(&group.title(), "  "))?;
         let published = group.published();
@@ -98,6 +101,8 @@ fn heat_map(grid: &Grid) -> String {
 /// A row a cell.
 fn list(group: &Group, cells: &[&Cell]) -> String {
     let keys = group.number_keys.iter().map(|key| (*key, Align::Right));
+    // A range takes the place of the error: a line has no room for both.
+    let has_ranges = group.shows_effects && cells.iter().any(|cell| cell.open_range_pct().is_some());
     let columns = [
         ("variant", Align::Left),
         ("published", Align::Right),
@@ -105,14 +110,15 @@ fn list(group: &Group, cells: &[&Cell]) -> String {
         ("publ.", Align::Right),
         ("sim.", Align::Right),
         ("95% interval", Align::Right),
-        ("error", Align::Right),
+        (if has_ranges { "range" } else { "error" }, Align::Right),
         ("outcome", Align::Left),
     ];
     let rows = cells.iter().map(|cell| {
         let row = group.row(cell);
         let mut texts = key_texts(group, &numbers(cell).collect::<Vec<_>>());
         texts.extend([cell.variant.clone(), row.published, row.simulated, row.published_effect]);
-        texts.extend([row.simulated_effect, row.interval, row.error, standing(cell).to_owned()]);
+        let range_or_error = if has_ranges { row.range } else { row.error };
+        texts.extend([row.simulated_effect, row.interval, range_or_error, standing(cell).to_owned()]);
         texts
     });
     aligned(&keys.chain(columns).collect::<Vec<_>>(), &rows.collect::<Vec<_>>())
@@ -174,7 +180,8 @@ fn write_verdicts(results: &[ExperimentResults], out: &mut dyn Write) -> io::Res
          close: at most {} points from the published effect; within chance: further, but its 95% interval holds zero. \
          In a sweep such an effect is in brackets, and a variant starts to matter where its effect is beyond chance and at \
          least {NOISE_PCT} point. A sign counts where the published effect is beyond noise, and is open where the \
-         simulated one is within chance. A target is open if chance decides whether it is met.",
+         simulated one is within chance. A target is open if chance decides whether it is met. A range holds the effects \
+         over all points that meet the baseline: where it holds zero, or an end of the target, sign and target are open, too.",
         super::CLOSE_POINTS
     );
     writeln!(out, "{}", wrapped(&legend, ""))?;

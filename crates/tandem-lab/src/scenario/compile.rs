@@ -294,7 +294,7 @@ impl<'a> Compiler<'a> {
             OpForm::Count(form) => {
                 let (counter, amount) = match form {
                     CountForm::One(counter) => (counter, 1),
-                    CountForm::Many(many) => (&many.counter, many.amount),
+                    CountForm::Many(many) => (&many.counter, many.amount.number()),
                 };
                 Op::Count { counter: number_of(&mut self.counters, counter), amount }
             }

@@ -48,7 +48,7 @@ use crate::machine_file::{MachineForm, load_machine};
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
 
-use crate::results::Key;
+use crate::results::{Decimal, Key};
 use file::ScenarioFile;
 use policy::{PolicyTable, former};
 use program::ProgramTable;
@@ -60,7 +60,7 @@ use tandem_machine::Machine;
 use tandem_sim::program::MemoryProfile;
 use tandem_sim::scenario::Scenario;
 
-/// Values of a scenario's parameters by name: numbers, and texts such as times and names.
+/// Values of a scenario's parameters by name: numbers, whole or not, and texts such as times and names.
 pub type Parameters = BTreeMap<String, Key>;
 
 /// The part of a scenario file that says what may stand in the rest.
@@ -125,6 +125,11 @@ impl ScenarioSource {
         self.file.vms.iter().any(|vm| vm.guest.is_some())
     }
 
+    /// The text of the file.
+    pub fn text(&self) -> &str {
+        self.source.text()
+    }
+
     /// The parameters and the values that they have if nothing else is said.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
@@ -138,7 +143,15 @@ impl ScenarioSource {
     pub fn build(&self, parameters: &Parameters, policy: &PolicyTable) -> Result<Scenario, FileError> {
         let mut all = self.parameters.clone();
         for (name, value) in parameters {
-            if all.insert(name.clone(), value.clone()).is_none() {
+            // Where the file has a decimal, any number is one, from a command line too.
+            let value = match (self.parameters.get(name), value) {
+                (Some(Key::Decimal(_)), Key::Number(number)) => Key::Decimal(Decimal(*number as f64)),
+                (Some(Key::Decimal(_)), Key::Text(text)) => {
+                    text.parse().map_or_else(|_| value.clone(), |number| Key::Decimal(Decimal(number)))
+                }
+                _ => value.clone(),
+            };
+            if all.insert(name.clone(), value).is_none() {
                 let known = quoted_list(self.parameters.keys().map(String::as_str));
                 let message =
                     format!("there is no parameter `{name}`; parameters under [parameters]: {known}");

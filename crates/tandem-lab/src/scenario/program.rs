@@ -171,8 +171,31 @@ pub enum CountForm {
 pub struct CountMany {
     /// The counter.
     pub counter: String,
-    /// What to add.
-    pub amount: u64,
+    /// What to add: a whole number, or a time, which counts in ns.
+    pub amount: CountAmount,
+}
+
+/// What to add to a counter.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "expected a whole number such as 4096, or a time such as \"150us\", which counts in ns"
+)]
+pub enum CountAmount {
+    /// So many.
+    Number(u64),
+    /// So many ns.
+    Time(Duration),
+}
+
+impl CountAmount {
+    /// The number to add.
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Time(time) => time.ns,
+        }
+    }
 }
 
 impl ProgramTable {

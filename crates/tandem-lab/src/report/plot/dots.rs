@@ -40,7 +40,8 @@ pub fn dots(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
 
     let ends = effects().flat_map(|(cell, (published, simulated))| {
         let (low, high) = outcome::interval(cell).unwrap_or((simulated, simulated));
-        [published, simulated, low, high]
+        let (least, most) = cell.open_range_pct().unwrap_or((simulated, simulated));
+        [published, simulated, low, high, least, most]
     });
     let ticks = ticks(ends.chain([0.0]), 6);
     let left = gutter(&lines);
@@ -83,6 +84,9 @@ fn draw_effect(
 ) {
     let mark = legend.mark(&cell.variant);
     svg.line((x.place(published), y), (x.place(simulated), y), "link");
+    if let Some((least, most)) = cell.open_range_pct() {
+        svg.line((x.place(least), y), (x.place(most), y), &format!("range {}", mark.colour));
+    }
     let interval = outcome::interval(cell);
     if let Some((low, high)) = interval {
         svg.line((x.place(low), y), (x.place(high), y), &format!("error {}", mark.colour));
@@ -90,7 +94,9 @@ fn draw_effect(
     let text = format!("{}: published {}", cell.variant, number::effect(published));
     svg.marker(mark.shape, (x.place(published), y), 4.2, &format!("hollow {}", mark.colour), Some(&text));
     let interval = interval.map(number::interval).unwrap_or_default();
-    let text = format!("{}: simulated {} {interval}", cell.variant, number::effect(simulated));
+    let range = cell.open_range_pct().map(number::interval);
+    let range = range.map(|range| format!(", range {range}")).unwrap_or_default();
+    let text = format!("{}: simulated {} {interval}{range}", cell.variant, number::effect(simulated));
     svg.marker(mark.shape, (x.place(simulated), y), 4.2, &format!("mark {}", mark.colour), Some(&text));
 }
 

@@ -75,7 +75,7 @@ impl<'a> Legend<'a> {
 pub fn cell_name(cell: &Cell) -> String {
     let keys = cell.cell.iter().map(|(name, key)| match key {
         Key::Text(word) => word.clone(),
-        Key::Number(number) => format!("{name} {number}"),
+        number => format!("{name} {number}"),
     });
     keys.collect::<Vec<_>>().join(", ")
 }

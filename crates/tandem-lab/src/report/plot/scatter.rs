@@ -20,7 +20,8 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
     // Both axes share one range, so that equal effects lie on the diagonal.
     let ends = effects().flat_map(|(cell, (published, simulated))| {
         let (low, high) = outcome::interval(cell).unwrap_or((simulated, simulated));
-        [published, simulated, low, high]
+        let (least, most) = cell.open_range_pct().unwrap_or((simulated, simulated));
+        [published, simulated, low, high, least, most]
     });
     let ticks = ticks(ends.chain([-CLOSE_POINTS, CLOSE_POINTS]), 6);
     let range = ticks.range();
@@ -34,15 +35,23 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
     let mut labels = Labels { taken: Vec::new(), within: (LEFT, MARGIN, SIZE - MARGIN, SIZE - BOTTOM) };
     for (cell, (published, simulated)) in effects() {
         let (low, high) = outcome::interval(cell).unwrap_or((simulated, simulated));
-        labels.keep_free(x.place(published), y.place(high.max(simulated)), y.place(low.min(simulated)));
-        let class = format!("error {}", legend.mark(&cell.variant).colour);
+        let (least, most) = cell.open_range_pct().unwrap_or((simulated, simulated));
+        let (top, bottom) = (high.max(most).max(simulated), low.min(least).min(simulated));
+        labels.keep_free(x.place(published), y.place(top), y.place(bottom));
+        let colour = &legend.mark(&cell.variant).colour;
+        if least < most {
+            svg.line(at(published, least), at(published, most), &format!("range {colour}"));
+        }
+        let class = format!("error {colour}");
         svg.line(at(published, low), at(published, high), &class);
     }
     for (cell, (published, simulated)) in effects() {
         let mark = legend.mark(&cell.variant);
         let interval = outcome::interval(cell).map(number::interval).unwrap_or_default();
+        let range = cell.open_range_pct().map(number::interval);
+        let range = range.map(|range| format!(", range {range}")).unwrap_or_default();
         let tooltip = format!(
-            "{}, {}, {}: published {}, simulated {} {interval}",
+            "{}, {}, {}: published {}, simulated {} {interval}{range}",
             cell_name(cell),
             cell.metric,
             cell.variant,
@@ -51,8 +60,7 @@ pub fn scatter(experiment: &ExperimentResults, legend: &Legend) -> Option<String
         );
         let class = format!("mark {}", mark.colour);
         svg.marker(mark.shape, at(published, simulated), MARKER, &class, Some(&tooltip));
-        if matches!(Outcome::of(cell), Some(Outcome::SignRight | Outcome::SignWrong | Outcome::WithinChance))
-        {
+        if Outcome::of(cell).is_some_and(|outcome| outcome != Outcome::Close) {
             labels.write(&mut svg, at(published, simulated), &cell_name(cell));
         }
     }

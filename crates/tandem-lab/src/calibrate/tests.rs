@@ -1,0 +1,271 @@
+//! The search, and the ranges that follow, with an engine whose results are known.
+//!
+//! Its constants are a and b. A cell of the baseline is their product, another is a alone; the effect of the
+//! variant depends on a. So the first cell leaves the effect open, and both together determine it.
+
+use super::*;
+use crate::experiment::calibration::{read_sets, write_sets};
+use crate::results::{Cell, ExperimentResults};
+use crate::runner::run_with;
+use proptest::prelude::*;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use tandem_sim::metrics::VmMetrics;
+use tandem_sim::scenario::PolicySettings;
+
+/// The constants are the times of the scenario, in s.
+const SCENARIO: &str = r#"
+length = "$a"
+warmup = "$b"
+machine = "xeon-e5620-2s"
+[parameters]
+vms = 1
+a = "2s"
+b = "2s"
+[programs.hog]
+ops = [{ forever = [{ compute = "1ms" }, { count = "done" }] }]
+[[vm]]
+group = "hog"
+count = "$vms"
+vcpus = 1
+memory = "1GiB"
+programs = ["hog"]
+"#;
+
+/// Product of the constants according to the published table.
+const PRODUCT: f64 = 4.0;
+
+const OPEN: &str = "{ vms = 1 }";
+const DETERMINED: &str = "{ vms = 1 }, { vms = 2 }";
+
+/// Writes an experiment whose baseline was published by somebody who knows a; `calibrated_at` names the cells
+/// that were calibrated on.
+fn write(folder: &Path, a: f64, calibrated_at: &str) {
+    let text = format!(
+        r#"
+        title = "T"
+        story = []
+        source = "S"
+        modelled = []
+        not_modelled = []
+        baseline = "plain"
+        replications = {{ min = 3 }}
+        [variants.plain]
+        [variants.limited]
+        host = {{ xen-credit = {{ ratelimit = "700us" }} }}
+        [[calibration]]
+        name = "constants"
+        runs = [{{}}]
+        within_pct = 2
+        because = "made up"
+        free = {{ a = {{ low = "1s", high = "4s", source = "made up" }}, b = {{ low = "1s", high = "4s", source = "made up" }} }}
+        [[run]]
+        scenario = "s.toml"
+        sweep = {{ vms = [1, 2] }}
+        metrics = [{{ name = "done", of = {{ rate = "done" }}, unit = "1/s", better = "higher", calibrated_at = [{calibrated_at}] }}]
+        "#
+    );
+    let published = format!(
+        "vms,metric,variant,value,effect_pct\n1,done,plain,{},\n2,done,plain,{},\n1,done,limited,,{}\n",
+        1e6 * PRODUCT,
+        1e6 * a,
+        gain_pct(a)
+    );
+    for (name, text) in [("experiment.toml", &*text), ("s.toml", SCENARIO), ("published.csv", &published)] {
+        fs::write(folder.join(name), text).unwrap();
+    }
+}
+
+/// The effect of the variant: the sign changes where a is 1.5.
+fn gain_pct(a: f64) -> f64 {
+    8.0 * (a - 1.5)
+}
+
+/// The engine, with a noise of up to 0.2% that a variant shares with its baseline.
+fn engine(scenario: &Scenario, seed: u64) -> Result<RunMetrics, std::io::Error> {
+    let PolicySettings::Credit(credit) = scenario.policy else { panic!("the host schedules with credit") };
+    let (a, b) = (scenario.length_ns as f64 / 1e9, scenario.warmup_ns as f64 / 1e9);
+    let baseline = if scenario.workloads.len() == 1 { a * b } else { a };
+    let gain = if credit.ratelimit_ns == 700_000 { gain_pct(a) } else { 0.0 };
+    let noise = 1.0 + 0.002 * (uniform(seed, 0) - 0.5);
+    let done = 1e6 * baseline * noise * (1.0 + gain / 100.0);
+    Ok(RunMetrics {
+        length_ns: 1_000_000_000,
+        events: 0,
+        trace_hash: 0,
+        host: Default::default(),
+        vms: vec![VmMetrics {
+            group: "hog".into(),
+            counts: [("done".into(), done as u64)].into(),
+            ..VmMetrics::default()
+        }],
+    })
+}
+
+fn options(jobs: usize) -> RunOptions {
+    RunOptions { seed: 1, jobs: NonZeroUsize::new(jobs).unwrap() }
+}
+
+/// Searches, and leaves the set beside the experiment.
+fn calibrate(folder: &Path, points: usize, jobs: usize) -> CalibratedSet {
+    let experiment = Experiment::read(folder).unwrap();
+    let save = |set: &CalibratedSet| {
+        write_sets(folder, &[("constants".to_owned(), set.clone())].into()).unwrap();
+        Ok::<(), ExperimentError>(())
+    };
+    let (calibration, no_cancel) = (&experiment.calibrations[0], AtomicBool::new(false));
+    search_with(&experiment, calibration, points, options(jobs), &(), &no_cancel, save, &engine).unwrap()
+}
+
+fn reproduce(folder: &Path) -> ExperimentResults {
+    let experiment = Experiment::read(folder).unwrap();
+    run_with(&experiment, options(2), &(), &AtomicBool::new(false), engine).unwrap()
+}
+
+fn effect(results: &ExperimentResults) -> &Cell {
+    results.cells.iter().find(|cell| cell.published_effect_pct.is_some()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Whatever a is, a baseline that does not tell it gives a range that holds the effect; one that does
+    /// gives a narrow range about the effect.
+    #[test]
+    fn ranges_hold_the_truth_and_are_narrow_where_the_baseline_determines_it(a in 1.15f64..3.5) {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), a, OPEN);
+        calibrate(folder.path(), 256, 2);
+        let results = reproduce(folder.path());
+        let (low, high) = effect(&results).open_range_pct().unwrap();
+        let truth = gain_pct(a);
+        prop_assert!(low <= truth && truth <= high, "{low} {truth} {high}");
+        // All of the box is open, though the point of the scenario predicts a single effect.
+        prop_assert!(low < gain_pct(1.15) && gain_pct(3.5) < high, "{low} {high}");
+
+        write(folder.path(), a, DETERMINED);
+        let set = calibrate(folder.path(), 1_024, 2);
+        prop_assert!(!set.accepted.is_empty());
+        let results = reproduce(folder.path());
+        let experiment = Experiment::read(folder.path()).unwrap();
+        // The scenario's own point is not in this set, and counts all the same: look at the points.
+        let effects = experiment.calibrations[0].representatives(&set, usize::MAX).into_iter().map(|point| {
+            let case = &experiment.cases[0];
+            let a = experiment.scenario_at(case, "plain", &point).unwrap().length_ns as f64 / 1e9;
+            gain_pct(a)
+        });
+        let effects: Vec<f64> = effects.collect();
+        let (low, high) = effect(&results).open_range_pct().unwrap();
+        for effect in effects {
+            prop_assert!((effect - truth).abs() < 8.0 * 0.025 * a, "{effect} {truth}");
+            prop_assert!(low <= effect + 0.5 && effect - 0.5 <= high);
+        }
+    }
+}
+
+#[test]
+fn a_sign_that_changes_over_the_set_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, OPEN);
+    let verdict = reproduce(folder.path()).verdict;
+    assert_eq!((verdict.sign_right, verdict.sign_open), (1, 0), "nothing is known of the set");
+    calibrate(folder.path(), 128, 2);
+    let verdict = reproduce(folder.path()).verdict;
+    assert_eq!((verdict.sign_right, verdict.sign_open), (0, 1));
+    write(folder.path(), 2.0, DETERMINED);
+    calibrate(folder.path(), 1_024, 2);
+    let results = reproduce(folder.path());
+    assert_eq!((results.verdict.sign_right, results.verdict.sign_open), (1, 0));
+    let (low, high) = effect(&results).open_range_pct().unwrap();
+    assert!(high - low < 0.8 && low <= 4.0 && 4.0 <= high, "{low} {high}");
+}
+
+#[test]
+fn a_set_depends_neither_on_jobs_nor_on_interruptions() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, OPEN);
+    let whole = calibrate(folder.path(), 96, 1);
+    assert_eq!(calibrate(folder.path(), 96, 3), whole, "a complete set is searched anew");
+    fs::remove_file(folder.path().join("calibrated.json")).unwrap();
+
+    let experiment = Experiment::read(folder.path()).unwrap();
+    let (cancel, runs) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let interrupted = |scenario: &Scenario, seed| {
+        if runs.fetch_add(1, Ordering::Relaxed) == 200 {
+            cancel.store(true, Ordering::Relaxed);
+        }
+        engine(scenario, seed)
+    };
+    let save = |set: &CalibratedSet| {
+        write_sets(folder.path(), &[("constants".to_owned(), set.clone())].into()).unwrap();
+        Ok::<(), ExperimentError>(())
+    };
+    let calibration = &experiment.calibrations[0];
+    search_with(&experiment, calibration, 96, options(2), &(), &cancel, save, &interrupted).unwrap();
+    let kept = &read_sets(folder.path()).unwrap()["constants"];
+    assert_eq!((kept.tried, kept.planned), (64, 96));
+    let results = reproduce(folder.path());
+    assert!(results.calibrations[0].contains("of 64 points meet the baseline"), "{:?}", results.calibrations);
+    assert!(results.calibrations[0].contains(", of 96 planned"), "{:?}", results.calibrations);
+    assert_eq!(calibrate(folder.path(), 96, 2), whole);
+}
+
+#[test]
+fn a_set_says_where_it_ends_and_what_it_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, OPEN);
+    let sentence = |folder: &Path| reproduce(folder).calibrations.remove(0);
+    assert!(sentence(folder.path()).contains("are not known; run `tandem calibrate"));
+
+    calibrate(folder.path(), 256, 2);
+    let known = sentence(folder.path());
+    assert!(known.contains("a 1000 ms to 4000 ms, from edge to edge: not determined"), "{known}");
+    assert!(known.ends_with("ranges are over 12 of them"), "{known}");
+
+    // Comments change nothing; what is published does.
+    fs::write(folder.path().join("s.toml"), format!("# a comment\n{SCENARIO}")).unwrap();
+    assert_eq!(sentence(folder.path()), known);
+    write(folder.path(), 2.0, DETERMINED);
+    let results = reproduce(folder.path());
+    assert!(results.calibrations[0].contains("has changed since"), "{:?}", results.calibrations);
+    assert_eq!(effect(&results).open_range_pct(), None);
+
+    // No a of the box is that large.
+    write(folder.path(), 4.5, DETERMINED);
+    let set = calibrate(folder.path(), 64, 2);
+    assert_eq!((set.accepted.len(), set.nearest.len()), (0, 16));
+    let results = reproduce(folder.path());
+    assert!(results.calibrations[0].contains("none of 64 points meets the baseline"));
+    assert!(results.calibrations[0].ends_with("effects have no range"));
+    assert_eq!(effect(&results).open_range_pct(), None);
+
+    fs::write(folder.path().join("calibrated.json"), "{").unwrap();
+    let error = Experiment::read(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("delete it and run that again"), "{error}");
+}
+
+#[test]
+fn points_that_no_longer_meet_the_baseline_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, OPEN);
+    calibrate(folder.path(), 256, 2);
+    let experiment = Experiment::read(folder.path()).unwrap();
+    let slower = |scenario: &Scenario, seed| {
+        let mut run = engine(scenario, seed)?;
+        let done = run.vms[0].counts.get_mut("done").unwrap();
+        *done = *done * 9 / 10;
+        Ok::<_, std::io::Error>(run)
+    };
+    let results = run_with(&experiment, options(2), &(), &AtomicBool::new(false), slower).unwrap();
+    assert!(results.calibrations[0].ends_with("12 of 12 no longer meet the baseline: calibrate again"));
+    assert_eq!(effect(&results).open_range_pct(), None);
+}
+
+#[test]
+fn the_sequence_fills_the_box_evenly() {
+    let places: Vec<f64> = (1..=7).map(|number| halton(number, 2)).collect();
+    assert_eq!(places, [0.5, 0.25, 0.75, 0.125, 0.625, 0.375, 0.875]);
+    assert_eq!([halton(1, 3), halton(2, 3)].map(|it| (it * 3.0).round()), [1.0, 2.0]);
+}

@@ -1,0 +1,469 @@
+//! What a baseline leaves open: free constants, and the points that meet the baseline.
+//!
+//! **Problem.** A few published baseline cells rarely determine the constants of a model. Several sets of
+//! values meet them equally well and may predict different effects, so that the effect at one of them says
+//! more than is known.
+//!
+//! **Approach.** A `[[calibration]]` names the free constants, which are parameters of scenarios, each with
+//! bounds from a source. A *point* gives each a value; together the bounds are a *box*. A point is *accepted*
+//! if it meets every calibrated cell of the baseline within the noise of that cell
+//! ([`Calibration::misfit`]). [`mod@crate::calibrate`] searches the box, and writes the accepted points into
+//! [`SET_FILE`] beside the experiment. The runner then measures every effect at some of them
+//! ([`Calibration::representatives`]); the range of an effect is that over these points.
+//!
+//! The file holds a fingerprint of what the set was calibrated against: scenarios, bounds, tolerance and
+//! published cells. If it differs, the set is *stale* and does not count. Limits: presets of machines and the
+//! simulator have no part in the fingerprint. Instead, the runner judges each point again, by its own runs.
+
+use super::file::CalibrationTable;
+use super::{Case, Experiment};
+use crate::results::{Decimal, Key};
+use crate::scenario::Parameters;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use tandem_file::file_error::{FileError, read_text};
+use tandem_file::located::{Located, SourceFile, quoted_list};
+use tandem_file::new_file::NewFile;
+use tandem_file::units::Duration;
+
+/// The file with the accepted points of an experiment's calibrations, beside the experiment.
+pub const SET_FILE: &str = "calibrated.json";
+/// Most free constants of a calibration: [`crate::calibrate`] has a base of its sequence for each.
+pub const FREE_MAX: usize = 6;
+
+/// A calibration of an experiment.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// What the file says.
+    pub table: CalibrationTable,
+    /// The free constants, in the order of the file.
+    pub free: Vec<Free>,
+    /// Positions of the cases whose effects get ranges.
+    pub cases: Vec<usize>,
+    /// Stands for all that the accepted points depend on.
+    pub fingerprint: String,
+    /// The accepted points, where they are known.
+    pub set: SetState,
+}
+
+/// What is known of the accepted points.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SetState {
+    /// Nothing: the box was not searched.
+    Missing,
+    /// The box was searched, but the experiment has changed since.
+    Stale,
+    /// The result of the search.
+    Known(CalibratedSet),
+}
+
+/// Result of a search.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CalibratedSet {
+    /// The fingerprint of the calibration at that time.
+    pub against: String,
+    /// How many points the search should try.
+    pub planned: usize,
+    /// How many it has tried; less than planned after an interruption.
+    pub tried: usize,
+    /// The accepted points, in the order in which they were found.
+    pub accepted: Vec<Parameters>,
+    /// The points with the least misfits, and these; accepted ones among them.
+    pub nearest: Vec<(Parameters, f64)>,
+}
+
+/// The sets of an experiment, by the names of its calibrations.
+pub type Sets = BTreeMap<String, CalibratedSet>;
+
+/// A free constant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Free {
+    /// Name of the parameter.
+    pub name: String,
+    low: f64,
+    high: f64,
+    is_time: bool,
+}
+
+impl Free {
+    fn of(name: &str, low: &Key, high: &Key) -> Option<Self> {
+        let ((low, is_time), (high, high_is_time)) = (number(low)?, number(high)?);
+        let is_range = low.is_finite() && high.is_finite() && low < high && is_time == high_is_time;
+        is_range.then(|| Self { name: name.into(), low, high, is_time })
+    }
+
+    /// The value at this part of the way from the lower to the upper bound: in equal ratios if both are
+    /// positive, in equal differences otherwise.
+    pub fn value(&self, part: f64) -> Key {
+        let number = match (part <= 0.0, part >= 1.0) {
+            (true, _) => self.low,
+            (_, true) => self.high,
+            _ if self.low > 0.0 => {
+                libm::exp(libm::log(self.low) * (1.0 - part) + libm::log(self.high) * part)
+            }
+            _ => self.low * (1.0 - part) + self.high * part,
+        };
+        if self.is_time {
+            return Key::Text(format!("{}ns", number.round() as u64));
+        }
+        let short: f64 = format!("{number:.4e}").parse().unwrap_or(number);
+        Key::Decimal(Decimal(short.clamp(self.low, self.high)))
+    }
+
+    /// The part of the way at which this value is.
+    pub fn part(&self, value: &Key) -> Option<f64> {
+        let (number, _) = number(value)?;
+        let part = match self.low > 0.0 {
+            true => libm::log(number / self.low) / libm::log(self.high / self.low),
+            false => (number - self.low) / (self.high - self.low),
+        };
+        part.is_finite().then(|| part.clamp(0.0, 1.0))
+    }
+}
+
+/// The number of a value, times in ns, and whether it is a time.
+fn number(value: &Key) -> Option<(f64, bool)> {
+    match value {
+        Key::Number(number) => Some((*number as f64, false)),
+        Key::Decimal(Decimal(number)) => Some((*number, false)),
+        Key::Text(text) => text.parse().ok().map(|time: Duration| (time.ns as f64, true)),
+    }
+}
+
+impl Calibration {
+    /// The point at these parts of the ways between the bounds.
+    pub fn point(&self, parts: &[f64]) -> Parameters {
+        self.free.iter().zip(parts).map(|(free, &part)| (free.name.clone(), free.value(part))).collect()
+    }
+
+    /// The parts of the ways between the bounds at which a point is; `None` if it lacks a value.
+    pub fn parts(&self, point: &Parameters) -> Option<Vec<f64>> {
+        self.free.iter().map(|free| free.part(point.get(&free.name)?)).collect()
+    }
+
+    /// The calibrated cells of the baseline that have a published value: positions of their case and metric.
+    pub fn cells<'a>(&'a self, experiment: &'a Experiment) -> impl Iterator<Item = (usize, usize)> + 'a {
+        self.cases
+            .iter()
+            .flat_map(move |&case| {
+                let Case { metrics, .. } = &experiment.cases[case];
+                (0..metrics.len()).map(move |metric| (case, metric))
+            })
+            .filter(|&(case, metric)| {
+                let Case { keys, baseline, metrics, .. } = &experiment.cases[case];
+                metrics[metric].is_calibrated_at(keys, baseline, baseline)
+                    && experiment
+                        .published
+                        .value(keys, &metrics[metric].name, baseline)
+                        .is_some_and(|it| it > 0.0)
+            })
+    }
+
+    /// How far a point is from the baseline: the largest distance of a calibrated cell from its published
+    /// value, relative to what noise allows; up to 1 the point is accepted. `values` has the simulated values
+    /// of a cell, a replication each.
+    ///
+    /// Distances are those of logarithms. Noise is that of the publication, twice the standard deviation or
+    /// else `within_pct`, and twice the standard error of the simulated mean; the two are independent, so
+    /// that their squares add up. With `relative` the geometric mean of a metric's cells is as published by
+    /// definition: nothing but how they relate to each other counts.
+    pub fn misfit(&self, experiment: &Experiment, values: impl Fn(usize, usize) -> Vec<f64>) -> f64 {
+        let mut cells: Vec<(&str, f64, f64)> = Vec::new();
+        for (case, metric) in self.cells(experiment) {
+            let Case { keys, baseline, metrics, .. } = &experiment.cases[case];
+            let name = metrics[metric].name.as_str();
+            let published = experiment.published.value(keys, name, baseline).unwrap_or(f64::NAN);
+            let noise = experiment.published.noise_pct(keys, name, baseline, baseline);
+            let values = values(case, metric);
+            let (mean, error) = mean_and_error(&values);
+            let noise = noise.unwrap_or(self.table.within_pct) / 100.0;
+            cells.push((name, libm::log(mean / published), libm::hypot(noise, 2.0 * error / mean)));
+        }
+        let misfit = |&(name, distance, allowed): &(&str, f64, f64)| {
+            let level = match self.table.relative {
+                true => {
+                    let of_metric = || cells.iter().filter(|cell| cell.0 == name).map(|cell| cell.1);
+                    of_metric().sum::<f64>() / of_metric().count() as f64
+                }
+                false => 0.0,
+            };
+            (distance - level).abs() / allowed
+        };
+        // A value of zero or less is infinitely far off.
+        let misfits = cells.iter().map(misfit).map(|it| if it.is_nan() { f64::INFINITY } else { it });
+        misfits.fold(0.0, f64::max)
+    }
+
+    /// At most so many of the accepted points: those with the least and the largest value of each constant,
+    /// and then always the one that is farthest from all that were chosen before.
+    pub fn representatives(&self, set: &CalibratedSet, most: usize) -> Vec<Parameters> {
+        let known = |point: &Parameters| Some((point.clone(), self.parts(point)?));
+        let points: Vec<(Parameters, Vec<f64>)> = set.accepted.iter().filter_map(known).collect();
+        let mut chosen: Vec<usize> = Vec::new();
+        for dimension in 0..self.free.len() {
+            let along = |&at: &usize| points[at].1[dimension];
+            let least = (0..points.len()).min_by(|a, b| along(a).total_cmp(&along(b)));
+            let most = (0..points.len()).max_by(|a, b| along(a).total_cmp(&along(b)));
+            for end in [least, most].into_iter().flatten() {
+                if !chosen.contains(&end) {
+                    chosen.push(end);
+                }
+            }
+        }
+        let distance = |one: usize, other: usize| -> f64 {
+            points[one].1.iter().zip(&points[other].1).map(|(a, b)| (a - b) * (a - b)).sum()
+        };
+        while chosen.len() < most.min(points.len()) {
+            let nearest =
+                |&at: &usize| chosen.iter().map(|&other| distance(at, other)).fold(f64::INFINITY, f64::min);
+            let rest = (0..points.len()).filter(|at| !chosen.contains(at));
+            match rest.max_by(|a, b| nearest(a).total_cmp(&nearest(b))) {
+                Some(farthest) => chosen.push(farthest),
+                None => break,
+            }
+        }
+        chosen.truncate(most);
+        chosen.into_iter().map(|at| points[at].0.clone()).collect()
+    }
+
+    /// What is known of the set, in a sentence or two; `name` is the experiment's.
+    pub fn sentence(&self, name: &str) -> String {
+        let calibration = &*self.table.name;
+        let set = match &self.set {
+            SetState::Known(set) => set,
+            SetState::Missing => {
+                return format!(
+                    "{calibration}: the points that meet the baseline are not known; run `tandem calibrate {name}`"
+                );
+            }
+            SetState::Stale => {
+                return format!(
+                    "{calibration}: the experiment has changed since the points that meet the baseline were found; \
+                     run `tandem calibrate {name}`"
+                );
+            }
+        };
+        let within = format!("within {}%, or its published noise", self.table.within_pct);
+        let count = match (set.accepted.len(), set.nearest.first()) {
+            (0, Some((point, misfit))) => format!(
+                "none of {} points meets the baseline {within}; the nearest ({}) is off by {misfit:.1} times that",
+                set.tried,
+                point_text(point)
+            ),
+            (0, None) => "no point was tried".to_owned(),
+            (1, _) => format!("a single one of {} points meets the baseline {within}", set.tried),
+            (count, _) => format!("{count} of {} points meet the baseline {within}", set.tried),
+        };
+        let interrupted = match set.tried < set.planned {
+            true => format!(", of {} planned", set.planned),
+            false => String::new(),
+        };
+        let extents: Vec<String> = self.free.iter().filter_map(|free| self.extent(free, set)).collect();
+        let extents = if extents.is_empty() { String::new() } else { format!(": {}", extents.join("; ")) };
+        format!("{calibration}: {count}{interrupted}{extents}")
+    }
+
+    /// Where in its bounds the accepted values of a constant lie.
+    fn extent(&self, free: &Free, set: &CalibratedSet) -> Option<String> {
+        let values = || set.accepted.iter().filter_map(|point| point.get(&free.name));
+        let part = |value: &&Key| free.part(value).unwrap_or(0.0);
+        let least = values().min_by(|a, b| part(a).total_cmp(&part(b)))?;
+        let most = values().max_by(|a, b| part(a).total_cmp(&part(b)))?;
+        let edge = match (part(&least) <= 0.0, part(&most) >= 1.0) {
+            (false, false) => {
+                format!(" of {} to {}", value_text(&free.value(0.0)), value_text(&free.value(1.0)))
+            }
+            (true, true) => ", from edge to edge: not determined".to_owned(),
+            (true, false) => format!(" of at most {}, at its lower edge", value_text(&free.value(1.0))),
+            (false, true) => format!(" of at least {}, at its upper edge", value_text(&free.value(0.0))),
+        };
+        Some(format!("{} {} to {}{edge}", free.name, value_text(least), value_text(most)))
+    }
+}
+
+/// A point in words.
+fn point_text(point: &Parameters) -> String {
+    let values: Vec<String> =
+        point.iter().map(|(name, value)| format!("{name} {}", value_text(value))).collect();
+    values.join(", ")
+}
+
+/// A value with three digits and, if it is a time, a readable unit.
+fn value_text(value: &Key) -> String {
+    let short = |number: f64| -> String {
+        let number: f64 = format!("{number:.2e}").parse().unwrap_or(number);
+        number.to_string()
+    };
+    match number(value) {
+        Some((ns, true)) if ns >= 1e6 => format!("{} ms", short(ns / 1e6)),
+        Some((ns, true)) => format!("{} us", short(ns / 1e3)),
+        Some((number, false)) => short(number),
+        None => value.to_string(),
+    }
+}
+
+/// The mean of the values and its standard error; no error from a single value.
+fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    if values.len() < 2 {
+        return (mean, 0.0);
+    }
+    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
+    (mean, (squares / (count - 1.0) / count).sqrt())
+}
+
+/// The sets beside an experiment; none if there is no file.
+///
+/// # Errors
+/// If the file cannot be read, or is not one that `tandem calibrate` has written.
+pub fn read_sets(folder: &Path) -> Result<Sets, FileError> {
+    let path = folder.join(SET_FILE);
+    if !path.exists() {
+        return Ok(Sets::new());
+    }
+    serde_json::from_str(&read_text(&path)?).map_err(|error| FileError {
+        file: path.display().to_string(),
+        line: Some(error.line()),
+        message: format!("is not what `tandem calibrate` writes ({error}); delete it and run that again"),
+    })
+}
+
+/// Writes the sets beside an experiment, a point a line. The file appears when it is complete.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_sets(folder: &Path, sets: &Sets) -> io::Result<()> {
+    let mut text = String::new();
+    for (name, CalibratedSet { against, planned, tried, accepted, nearest }) in sets {
+        let points: Vec<String> = accepted.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        let nearest: Vec<String> = nearest.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        text += if text.is_empty() { "{\n" } else { ",\n" };
+        text += &format!(
+            "{}: {{\"against\": {}, \"planned\": {planned}, \"tried\": {tried},\n\"nearest\": [\n{}\n],\n\"accepted\": [\n{}\n]}}",
+            serde_json::to_string(name)?,
+            serde_json::to_string(against)?,
+            nearest.join(",\n"),
+            points.join(",\n"),
+        );
+    }
+    let mut file = NewFile::create(&folder.join(SET_FILE))?;
+    file.write_all((text + "\n}\n").as_bytes())?;
+    file.complete()
+}
+
+/// The calibrations of an experiment that was read but for them.
+///
+/// # Errors
+/// If one does not add up, or the file of sets cannot be read.
+pub(super) fn calibrations_of(
+    experiment: &Experiment,
+    folder: &Path,
+    source: &SourceFile,
+) -> Result<Vec<Calibration>, FileError> {
+    let mut sets = read_sets(folder)?;
+    let mut calibrations: Vec<Calibration> = Vec::new();
+    for table in &experiment.file.calibrations {
+        let mut calibration = calibration_of(table, experiment, source)?;
+        let taken = calibrations.iter().find(|other| {
+            *other.table.name == *table.name
+                || other.cases.iter().any(|case| calibration.cases.contains(case))
+        });
+        if let Some(other) = taken {
+            let message = format!("has the name or a run of the calibration `{}`", *other.table.name);
+            return Err(source.error(table.name.span(), message));
+        }
+        calibration.set = match sets.remove(&**table.name) {
+            None => SetState::Missing,
+            Some(set) if set.against != calibration.fingerprint => SetState::Stale,
+            Some(set) => SetState::Known(set),
+        };
+        calibrations.push(calibration);
+    }
+    Ok(calibrations)
+}
+
+fn calibration_of(
+    table: &CalibrationTable,
+    experiment: &Experiment,
+    source: &SourceFile,
+) -> Result<Calibration, FileError> {
+    let at = || table.name.span();
+    let is_meant = |case: &Case| table.runs.iter().any(|keys| crate::published::has_all(&case.keys, keys));
+    let cases: Vec<usize> =
+        (0..experiment.cases.len()).filter(|&case| is_meant(&experiment.cases[case])).collect();
+    if cases.is_empty() {
+        return Err(source.error(at(), "no run has keys that `runs` of this calibration names"));
+    }
+    if !(table.within_pct > 0.0 && table.within_pct <= 100.0) {
+        return Err(source.error(at(), "`within_pct` is out of range; allowed are more than 0 to 100"));
+    }
+    let count = table.free.iter().count();
+    if !(1..=FREE_MAX).contains(&count) {
+        let message = format!("has {count} constants under `free`; allowed are 1 to {FREE_MAX}");
+        return Err(source.error(at(), message));
+    }
+    let mut free = Vec::new();
+    for (name, bounds) in table.free.iter() {
+        let lacks = |&&case: &&usize| !experiment.cases[case].source.parameters().contains_key(&**name);
+        if let Some(&case) = cases.iter().find(lacks) {
+            let known = quoted_list(experiment.cases[case].source.parameters().keys().map(String::as_str));
+            let message = format!("the scenario has no parameter `{}`; its parameters: {known}", **name);
+            return Err(source.error(name.span(), message));
+        }
+        free.push(bounds_of(name, &bounds.low, &bounds.high, source)?);
+    }
+    let mut calibration =
+        Calibration { table: table.clone(), free, cases, fingerprint: String::new(), set: SetState::Missing };
+    let cells: Vec<(usize, usize)> = calibration.cells(experiment).collect();
+    if cells.is_empty() {
+        let message = "no metric of its runs is calibrated on a baseline cell with a published value";
+        return Err(source.error(at(), message));
+    }
+    calibration.fingerprint = fingerprint(&calibration, &cells, experiment);
+    // Both corners must be scenarios; what lies between is then one, too.
+    for corner in [0.0, 1.0] {
+        let point = calibration.point(&vec![corner; calibration.free.len()]);
+        for &case in &calibration.cases {
+            let case = &experiment.cases[case];
+            experiment.scenario_at(case, &case.baseline, &point)?;
+        }
+    }
+    Ok(calibration)
+}
+
+fn bounds_of(name: &Located<String>, low: &Key, high: &Key, source: &SourceFile) -> Result<Free, FileError> {
+    Free::of(name, low, high).ok_or_else(|| {
+        let message = format!(
+            "`{}` goes from {low} to {high}; allowed are two numbers or two times such as \"5us\", the smaller first",
+            **name
+        );
+        source.error(name.span(), message)
+    })
+}
+
+/// A hash of all that the accepted points depend on.
+fn fingerprint(calibration: &Calibration, cells: &[(usize, usize)], experiment: &Experiment) -> String {
+    let table = &calibration.table;
+    let mut text = format!("{:?} {} {}", calibration.free, table.relative, table.within_pct);
+    for &(case, metric) in cells {
+        let Case { keys, baseline, metrics, parameters, source, .. } = &experiment.cases[case];
+        let name = &metrics[metric].name;
+        let value = experiment.published.value(keys, name, baseline);
+        let noise = experiment.published.noise_pct(keys, name, baseline, baseline);
+        // Of the scenario what counts, without comments and layout.
+        let scenario = toml::from_str::<toml::Table>(source.text()).map(|table| table.to_string());
+        text += &format!("{keys:?} {name} {baseline} {parameters:?} {value:?} {noise:?} {scenario:?}");
+    }
+    format!("{:016x}", fnv(text.as_bytes()))
+}
+
+/// The 64-bit hash FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo).
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

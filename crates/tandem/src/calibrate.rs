@@ -1,0 +1,113 @@
+//! `tandem calibrate`: find the values of an experiment's free constants that meet its published baseline.
+
+use crate::reproduce::{Bar, cancelled_by_interrupt, find_experiments, parse_jobs};
+use crate::sim::parse_seed;
+use anyhow::Context;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::thread;
+use tandem_lab::calibrate::search;
+use tandem_lab::experiment::Experiment;
+use tandem_lab::experiment::calibration::{SET_FILE, SetState, read_sets, write_sets};
+use tandem_lab::runner::{ExperimentError, RunOptions};
+use tandemd::error::BadInput;
+
+/// Most points of a search.
+const MAX_POINTS: usize = 1_000_000;
+
+/// Arguments of `tandem calibrate`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "The accepted points are written into calibrated.json beside the experiment; `tandem reproduce` \
+    then prints the range of each effect over them. Only cells of the baseline have a part in it.\n\n\
+    Examples:\n  \
+    tandem calibrate\n  \
+    tandem calibrate numa-affinity --points 640\n\n\
+    Ctrl-C keeps what was found so far, and the next call goes on from there; a second one ends the command at once."
+)]
+pub struct Args {
+    /// Experiments, by the names of their folders; all that have calibrations if none is named
+    names: Vec<String>,
+    /// Points to try for each calibration
+    #[arg(long, value_name = "NUMBER", default_value_t = 384, allow_negative_numbers = true, value_parser = parse_points)]
+    points: usize,
+    /// Seed of the first replication; the next ones count up from it
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
+    seed: u64,
+    /// Runs at the same time [default: one for each CPU]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_jobs)]
+    jobs: Option<NonZeroUsize>,
+    /// The folder of the experiments [default: `experiments` here or in a folder above, or the installed
+    /// ones]
+    #[arg(long, value_name = "DIR")]
+    experiments: Option<PathBuf>,
+}
+
+fn parse_points(text: &str) -> Result<usize, String> {
+    let points = text.parse().ok().filter(|points| (1..=MAX_POINTS).contains(points));
+    points.ok_or_else(|| format!("allowed are whole numbers from 1 to {MAX_POINTS}"))
+}
+
+/// Searches, and prints what was found.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let mut experiments = Vec::new();
+    for path in find_experiments(args.experiments.as_deref(), &args.names)? {
+        let experiment = Experiment::read(&path).map_err(BadInput::new)?;
+        if !experiment.calibrations.is_empty() {
+            experiments.push((path, experiment.quick()));
+        } else if !args.names.is_empty() {
+            let message = format!("experiment `{}` has no [[calibration]]; it needs one", experiment.name);
+            return Err(BadInput::new(message).into());
+        }
+    }
+    let jobs = args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let options = RunOptions { seed: args.seed, jobs };
+    let cancel = cancelled_by_interrupt()?;
+    for (path, experiment) in &experiments {
+        // Sets of calibrations that the experiment no longer has go with the first save.
+        let mut sets = read_sets(path).map_err(BadInput::new)?;
+        sets.retain(|name, _| experiment.calibrations.iter().any(|it| *it.table.name == *name));
+        for calibration in &experiment.calibrations {
+            let name = &*calibration.table.name;
+            let bar = Bar::new(&format!("{} {name}", experiment.name), "points");
+            let save = |set: &_| {
+                sets.insert(name.clone(), Clone::clone(set));
+                write_sets(path, &sets).map_err(Stop::Save)
+            };
+            let found = search(experiment, calibration, args.points, options, &bar, &cancel, save);
+            let set = match found {
+                Ok(set) => set,
+                Err(Stop::Run(error)) => return Err(BadInput::new(error).into()),
+                Err(Stop::Save(error)) => {
+                    let file = path.join(SET_FILE);
+                    return Err(error).with_context(|| format!("cannot write {}", file.display()));
+                }
+            };
+            bar.line();
+            drop(bar);
+            let mut found = calibration.clone();
+            found.set = SetState::Known(set);
+            writeln!(io::stdout(), "{}: {}", experiment.name, found.sentence(&experiment.name))?;
+            if cancel.load(Ordering::Relaxed) {
+                anyhow::bail!("interrupted; the next `tandem calibrate` goes on from here");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Why a search ended early.
+enum Stop {
+    /// A point could not be run.
+    Run(ExperimentError),
+    /// The set could not be written.
+    Save(io::Error),
+}
+
+impl From<ExperimentError> for Stop {
+    fn from(error: ExperimentError) -> Self {
+        Self::Run(error)
+    }
+}
