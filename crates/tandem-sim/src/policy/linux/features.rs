@@ -311,6 +311,9 @@ pub(super) struct Features {
     /// The check of a wake-up is a real pick: tasks that are leaving and come out first leave (7.1,
     /// `wakeup_preempt_fair()`).
     pub wakeup_removes_delayed: bool,
+    /// The running task is charged before a task that was leaving is placed again at its wake-up (7.3,
+    /// `enqueue_task_fair()`); before, the average is then that of the last charge.
+    pub wakeup_charges_first: bool,
     /// A long idle time sets the average to its limit at once (`avg_idle`).
     pub idle_sample_is_capped: bool,
     /// An idle time that ends by pulled work counts in the average as well (7.0, `update_rq_avg_idle()`);
@@ -347,6 +350,7 @@ const V3_6: Features = Features {
     hrtick: false,
     forks_preempt: true,
     wakeup_removes_delayed: false,
+    wakeup_charges_first: false,
     idle_sample_is_capped: true,
     idle_sampled_always: false,
     ttwu_queue_on_idle: false,
@@ -580,5 +584,6 @@ const V7_3: Features = Features {
         ilb_idle_core: true,
         ..V6_18.balance
     },
+    wakeup_charges_first: true,
     ..V6_18
 };

@@ -147,6 +147,7 @@ pub(super) struct Queues {
     hrtick: bool,
     forks_preempt: bool,
     wakeup_removes_delayed: bool,
+    wakeup_charges_first: bool,
     pub(super) counters: QueueCounters,
 }
 
@@ -208,6 +209,7 @@ impl Queues {
             hrtick: features.hrtick,
             forks_preempt: features.forks_preempt,
             wakeup_removes_delayed: features.wakeup_removes_delayed,
+            wakeup_charges_first: features.wakeup_charges_first,
             counters: QueueCounters::default(),
         }
     }
@@ -424,6 +426,7 @@ impl Queues {
         if self.is_throttled(task, cpu) {
             return;
         }
+        self.charge(ctx, cpu);
         let own = self.rqs.level_of(current);
         let [(current, level), (task, _)] = self.rqs.rivals(current, task);
         let preempts = match self.wakeup_removes_delayed {
@@ -445,7 +448,6 @@ impl Queues {
 
     /// A task comes to the queue of a CPU because it is new or wakes up, or, at its exec, from another CPU.
     pub fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason) {
-        self.charge(ctx, cpu);
         let coming = Coming::from(reason);
         if let Reason::Wake { cpu: waker_cpu, .. } = reason {
             self.counters.ttwu_count += 1;
@@ -458,6 +460,7 @@ impl Queues {
             }
             self.leave_at_last(ctx, task);
         }
+        self.charge(ctx, cpu);
         let from = self.rqs.entities[task.index()].cpu;
         let is_foreign = from != cpu || coming == Coming::New;
         if coming == Coming::New && self.discipline.places_at_birth() {
@@ -510,10 +513,14 @@ impl Queues {
         self.rqs.entities[task.index()].delayed = false;
     }
 
-    /// A task that was leaving wakes up: it stays, and may preempt.
+    /// A task that was leaving wakes up: it stays, and may preempt. Before 7.3, the average by which it is placed
+    /// again is that of the last charge (`requeue_delayed_entity()`).
     fn requeue_delayed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         let cpu = self.rqs.entities[task.index()].cpu;
-        self.charge(ctx, cpu);
+        match self.wakeup_charges_first {
+            true => self.charge(ctx, cpu),
+            false => self.advance_clock(ctx, cpu),
+        }
         self.track(task);
         self.stays_after_all(Member::Task(task), self.rqs.level_of(task));
         self.rqs.cpus[cpu.index()].leaves_no_longer();

@@ -37,6 +37,9 @@ struct EevdfQueue {
     empty_vruntime: i64,
     /// What should run next, because a task has yielded to it; it waits (`next`).
     next_buddy: Option<Member>,
+    /// The task or group that has just blocked, and stays in the queue for now. It counts as running in the pick
+    /// that follows, and so may be protected: then it is the first to leave.
+    blocked: Option<Member>,
 }
 
 /// The state of EEVDF for a task, or for a group in its parent's queue.
@@ -271,6 +274,11 @@ impl Eevdf {
         {
             return current;
         }
+        if let Some(task) = self.queues[level.index()].blocked.filter(is_eligible)
+            && of(task).is_protected()
+        {
+            return Some(task);
+        }
         // In the order of deadlines. At least one task is eligible, because not all can be ahead of the
         // average.
         let best = tasks.waiting().find(is_eligible);
@@ -282,7 +290,8 @@ impl Eevdf {
 
     /// The task begins a turn.
     #[inline]
-    pub fn set_next(&mut self, task: Member) {
+    pub fn set_next(&mut self, level: LevelId, task: Member) {
+        self.queues[level.index()].blocked = None;
         let it = &mut self.members[task];
         it.chosen_deadline = it.deadline;
     }
@@ -315,12 +324,15 @@ impl Eevdf {
         if delays {
             self.note_lag(level, tasks, task);
             self.members[task].is_leaving = true;
+            self.queues[level.index()].blocked = Some(task);
         }
         delays
     }
 
     /// The task has left the CPU or its queue, in which these tasks remain.
     pub fn left(&mut self, level: LevelId, tasks: &Timeline, task: Member) {
+        let blocked = &mut self.queues[level.index()].blocked;
+        *blocked = blocked.filter(|&blocked| blocked != task);
         let it = &mut self.members[task];
         it.deadline -= it.vruntime;
         if tasks.is_empty() {

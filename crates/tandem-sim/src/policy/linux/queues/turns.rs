@@ -132,7 +132,7 @@ impl Queues {
         self.remove(member, level);
         let weight = self.rqs.weight(member);
         self.rqs.timeline_mut(level).run(member, weight);
-        self.discipline.set_next(member);
+        self.discipline.set_next(level, member);
         if self.discipline.cfs().is_none() {
             self.clear_buddies(member, level);
         }
@@ -214,11 +214,13 @@ impl Queues {
     }
 
     /// The task on the CPU blocks: it leaves the CPU, and also the queue unless the discipline keeps it
-    /// there.
+    /// there. One that exits leaves both (`DEQUEUE_SPECIAL`).
     pub fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.charge(ctx, cpu);
         let level = self.rqs.level_of(task);
-        if self.discipline.delays_dequeue(level, self.rqs.timeline(level), Member::Task(task)) {
+        if !self.rqs.entities[task.index()].exiting
+            && self.discipline.delays_dequeue(level, self.rqs.timeline(level), Member::Task(task))
+        {
             self.counters.delayed += 1;
             self.track(task);
             self.rqs.cpus[cpu.index()].running = None;

@@ -208,3 +208,56 @@ fn resched_curr_lazy_sends_no_interrupt_but_to_a_cpu_that_idles_or_has_a_wake_li
     let (kicked, _) = asked(&mut hand, |linux, ctx| linux.enqueue(ctx, TaskId(0), CPU, Reason::Start));
     assert_eq!(kicked, [CPU], "it idles");
 }
+
+/// Task 0 blocks while it is ahead by 0.5 ms, and wakes up after task 1 has run for 3 ms.
+#[test]
+fn requeue_delayed_entity_goes_by_the_last_charge_until_7_3_charges_first() {
+    for (era, vruntime) in
+        [(LinuxEra::V6_12, 1_000_000), (LinuxEra::V6_18, 1_000_000), (LinuxEra::V7_3, 3_000_000)]
+    {
+        let mut hand = on_cpu(of(era), &[(1_000_000, 2_000_000), (0, 9_000_000)], 2_000_000);
+        asked(&mut hand, |linux, ctx| {
+            linux.blocked(ctx, CPU, TaskId(0));
+            linux.dispatch(ctx, CPU, None);
+        });
+        assert!(hand.linux.queues.entity(TaskId(0)).delayed);
+        hand.now_ns += 3_000_000;
+        asked(&mut hand, |linux, ctx| linux.enqueue(ctx, TaskId(0), CPU, WAKE));
+        assert_eq!(hand.linux.queues.place_of(TaskId(0)).1, vruntime, "{era:?}");
+    }
+}
+
+#[test]
+fn dequeue_entity_delays_no_task_that_exits() {
+    for era in EEVDF {
+        for exits in [false, true] {
+            let mut hand = on_cpu(of(era), &[(1_000_000, 2_000_000), (0, 9_000_000)], 2_000_000);
+            if exits {
+                hand.linux.exits(TaskId(0));
+            }
+            asked(&mut hand, |linux, ctx| linux.blocked(ctx, CPU, TaskId(0)));
+            assert_eq!(hand.linux.queues.entity(TaskId(0)).delayed, !exits, "{era:?}");
+        }
+    }
+}
+
+/// Task 0 has blocked, and is eligible once task 1 has left: then it leaves as well, although task 2 has the
+/// earlier deadline.
+#[test]
+fn pick_eevdf_takes_the_task_that_has_just_blocked_for_the_running_one() {
+    for era in EEVDF {
+        for chosen_deadline in [10_000, 0] {
+            let tasks = [(100, 10_000), (-3_000, 1_000), (100, 5_000)];
+            let mut hand = on_cpu(of(era), &tasks, chosen_deadline);
+            hand.linux.queues.entity_mut(TaskId(1)).delayed = true;
+            hand.linux.queues.of_mut(CPU).begins_to_leave();
+            asked(&mut hand, |linux, ctx| {
+                linux.blocked(ctx, CPU, TaskId(0));
+                linux.dispatch(ctx, CPU, None);
+            });
+            assert_eq!(hand.linux.queues.of(CPU).curr(), Some(TaskId(2)));
+            let is_protected = chosen_deadline == 10_000;
+            assert_eq!(hand.linux.queues.entity(TaskId(0)).delayed, !is_protected, "{era:?}");
+        }
+    }
+}
