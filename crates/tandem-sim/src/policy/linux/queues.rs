@@ -513,8 +513,8 @@ impl Queues {
         self.rqs.entities[task.index()].delayed = false;
     }
 
-    /// A task that was leaving wakes up: it stays, and may preempt. Before 7.3, the average by which it is placed
-    /// again is that of the last charge (`requeue_delayed_entity()`).
+    /// A task that was leaving wakes up: it stays, and may preempt. Before 7.3, the average by which it is
+    /// placed again is that of the last charge (`requeue_delayed_entity()`).
     fn requeue_delayed(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         let cpu = self.rqs.entities[task.index()].cpu;
         match self.wakeup_charges_first {

@@ -16,6 +16,7 @@ mod fairness;
 mod groups;
 mod invariants;
 mod loads;
+mod oracle;
 mod wakeups;
 
 const ERAS: [LinuxEra; 6] =

@@ -37,8 +37,8 @@ struct EevdfQueue {
     empty_vruntime: i64,
     /// What should run next, because a task has yielded to it; it waits (`next`).
     next_buddy: Option<Member>,
-    /// The task or group that has just blocked, and stays in the queue for now. It counts as running in the pick
-    /// that follows, and so may be protected: then it is the first to leave.
+    /// The task or group that has just blocked, and stays in the queue for now. It counts as running in the
+    /// pick that follows, and so may be protected: then it is the first to leave.
     blocked: Option<Member>,
 }
 
