@@ -50,6 +50,7 @@ pub fn task() -> TaskFacts {
         hard_affinity: cpus(&[0, 1, 2, 3, 4, 5, 6, 7]),
         soft_affinity: None,
         past_cpu: None,
+        is_kernel_thread: false,
     }
 }
 
@@ -107,6 +108,7 @@ impl Desk {
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
             alarms: &mut self.alarms,
+            later: &mut Vec::new(),
             failure: &mut failure,
         };
         let answer = question(&mut self.policy, &mut context);

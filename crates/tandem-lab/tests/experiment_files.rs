@@ -515,13 +515,14 @@ fn the_published_tables_of_the_project_can_be_read() {
 fn a_run_is_as_long_as_ten_periods_of_balancing_or_says_why_not() {
     let scenario = |length: &str| SCENARIO.replace("length = \"1s\"", &format!("length = \"{length}\""));
     let read = |length: &str, experiment: &str| {
-        let files = [("experiment.toml", experiment), ("s.toml", &scenario(length)), ("published.csv", PUBLISHED)];
+        let files =
+            [("experiment.toml", experiment), ("s.toml", &scenario(length)), ("published.csv", PUBLISHED)];
         read_with(files).map(|_| ())
     };
     let keys = "keys = { benchmark = \"hog\" }";
     let short = EXPERIMENT.replace(keys, &format!("{keys}\nshort = \"nothing moves\""));
-    let short_everywhere =
-        short.replace("keys = { benchmark = \"busy\" }", "keys = { benchmark = \"busy\" }\nshort = \"so here\"");
+    let short_everywhere = short
+        .replace("keys = { benchmark = \"busy\" }", "keys = { benchmark = \"busy\" }\nshort = \"so here\"");
     // With 16 CPUs the largest domain is balanced each 16 ms; 100 ms are the warm-up.
     assert_eq!(read("60ms", EXPERIMENT), Ok(()));
     let error = read("59ms", EXPERIMENT).unwrap_err();
