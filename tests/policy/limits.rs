@@ -52,7 +52,8 @@ fn stretches(
     }
     text.push_str(events);
     let source = ScenarioSource::parse(Path::new("limits.toml"), &text).unwrap();
-    let scenario = source.build(&BTreeMap::new(), &Default::default()).unwrap();
+    let mut scenario = source.build(&BTreeMap::new(), &Default::default()).unwrap();
+    scenario.remove_kernel_threads();
     let mut trace: Vec<Event> = Vec::new();
     run_observed(&scenario, 1, &mut trace).unwrap();
     let ends: Vec<u32> = sets

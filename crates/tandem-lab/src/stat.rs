@@ -290,9 +290,10 @@ impl GuestStat {
     fn new(guest: &GuestMetrics, length_ns: u64) -> Self {
         let cpus = guest.all_cpus();
         let steal_pct = share_pct(cpus.stolen_ns, cpus.total_ns());
-        let tasks = TaskMetrics::sum([&guest.all_tasks(), &guest.kernel_threads]);
+        let tasks = TaskMetrics::sum([&guest.all_tasks(), &guest.kernel_threads.total]);
         let kernel = KernelStat::new(length_ns, cpus.busy_ns, &tasks, steal_pct);
-        Self { kernel, programs: guest.programs.iter().map(ProgramStat::new).collect() }
+        let threads = Some(&guest.kernel_threads).filter(|threads| threads.tasks > 0);
+        Self { kernel, programs: guest.programs.iter().chain(threads).map(ProgramStat::new).collect() }
     }
 }
 

@@ -520,14 +520,15 @@ fn a_run_is_as_long_as_ten_periods_of_balancing_or_says_why_not() {
         read_with(files).map(|_| ())
     };
     let keys = "keys = { benchmark = \"hog\" }";
-    let short = EXPERIMENT.replace(keys, &format!("{keys}\nshort = \"nothing moves\""));
+    let experiment = EXPERIMENT.replace("[variants.plain]\n", "[variants.plain]\nhost = \"linux\"\n");
+    let short = experiment.replace(keys, &format!("{keys}\nshort = \"nothing moves\""));
     let short_everywhere = short
         .replace("keys = { benchmark = \"busy\" }", "keys = { benchmark = \"busy\" }\nshort = \"so here\"");
     // With 16 CPUs the largest domain is balanced each 16 ms; 100 ms are the warm-up.
-    assert_eq!(read("60ms", EXPERIMENT), Ok(()));
-    let error = read("59ms", EXPERIMENT).unwrap_err();
-    let expected = "the run takes 159ms with its warm-up, while the host balances its largest domain each 16ms; \
-                    make it 160ms or longer, or say in `short` why less is enough";
+    assert_eq!(read("60ms", &experiment), Ok(()));
+    let error = read("59ms", &experiment).unwrap_err();
+    let expected = "the run takes 159 ms with its warm-up, while the host balances its largest domain each 16 ms; \
+                    make it 160 ms or longer, or say in `short` why less is enough";
     assert!(error.ends_with(expected), "{error}");
     assert!(read("59ms", &short).is_err(), "each run says it for itself");
     assert_eq!(read("59ms", &short_everywhere), Ok(()));

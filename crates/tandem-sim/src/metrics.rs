@@ -186,13 +186,17 @@ pub struct GuestMetrics {
     /// Its tasks, summed up by program in the order of [`crate::scenario::Guest::programs`]; programs that
     /// never ran are left out.
     pub programs: Vec<ProgramMetrics>,
-    /// The threads of the kernel itself, which are part of no program, summed up.
-    pub kernel_threads: TaskMetrics,
+    /// The threads of the kernel itself, which are part of no program, summed up under the name of
+    /// [`GuestMetrics::KERNEL_THREADS`].
+    pub kernel_threads: ProgramMetrics,
     /// Counters of its policy by name, as it declares them.
     pub policy: BTreeMap<&'static str, u64>,
 }
 
 impl GuestMetrics {
+    /// The name of all threads of the kernel together.
+    pub const KERNEL_THREADS: &str = "kernel threads";
+
     /// Sums over its CPUs.
     pub fn all_cpus(&self) -> GuestCpuMetrics {
         self.cpus.iter().fold(GuestCpuMetrics::default(), |sum, cpu| GuestCpuMetrics {

@@ -65,7 +65,7 @@ fn accounting_in_json_adds_up() {
         let guest = &vm["guest"];
         let programs = guest["programs"].as_array().expect("a list of programs");
         let names: Vec<_> = programs.iter().filter_map(|program| program["program"].as_str()).collect();
-        assert_eq!(names, ["ping", "pong"]);
+        assert_eq!(names, ["ping", "pong", "kernel threads"]);
         let sum = |key: &str| programs.iter().filter_map(|program| program[key].as_f64()).sum::<f64>();
         assert_eq!(Some(sum("switches")), guest["context_switches"].as_f64());
         let clock_ms = guest["task_clock_ms"].as_f64().expect("a number");

@@ -36,6 +36,10 @@ pub struct Finding {
 /// # Errors
 /// If the scenario itself does not run under any scheduler.
 pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<Finding>, RunError> {
+    // Promises are made to what the scenario lists.
+    let mut scenario = scenario.clone();
+    scenario.remove_kernel_threads();
+    let scenario = &scenario;
     let facts = Facts::new(scenario);
     let mut follower = Follower::new(&facts);
     let costs = match tandem_sim::run_observed(scenario, seed, &mut follower) {

@@ -15,6 +15,7 @@ use crate::metrics::{
 };
 use crate::policy::Policy;
 use crate::scenario::{Guest, Scenario};
+use crate::times::Times;
 use crate::trace::Observer;
 
 /// The warm-up is over: forgets what was measured.
@@ -113,10 +114,16 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, lived_ns: u64, now_ns: u64) -> 
         totals[task.group as usize].add(&task.measured(now_ns));
     }
     let used = guest.programs.iter().zip(kernel.usage().programs()).zip(kernel.usage().delays()).zip(totals);
-    let (mut programs, mut kernel_threads) = (Vec::new(), TaskMetrics::default());
+    let mut programs = Vec::new();
+    let mut kernel_threads =
+        ProgramMetrics { name: GuestMetrics::KERNEL_THREADS.into(), ..ProgramMetrics::default() };
     for (((spec, program), delay), total) in used.filter(|(((_, program), _), _)| program.tasks > 0) {
         match spec.is_kernel_thread {
-            true => kernel_threads.add(&total),
+            true => {
+                kernel_threads.tasks += program.tasks;
+                kernel_threads.total.add(&total);
+                kernel_threads.delay = Times::sum([&kernel_threads.delay, delay]);
+            }
             false => programs.push(ProgramMetrics {
                 name: spec.name.clone(),
                 tasks: program.tasks,

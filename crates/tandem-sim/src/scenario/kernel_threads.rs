@@ -141,6 +141,10 @@ impl Kind {
     fn affinities(&self, machine: &Machine) -> Vec<CpuMask> {
         let mut cpus = machine.housekeeping_cpus().clone();
         cpus.remove_all(machine.tickless());
+        if cpus.is_empty() {
+            // Linux always leaves a CPU for them: the one that booted.
+            cpus = CpuMask::from_cpus(machine.cpu_count(), machine.all_cpus().iter().take(1));
+        }
         match self.place {
             Place::EachCpu => cpus.iter().map(|cpu| only(cpu, machine)).collect(),
             Place::EachNode => {

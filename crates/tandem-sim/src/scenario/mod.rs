@@ -66,6 +66,11 @@ impl Scenario {
         self.workloads.iter().filter(|workload| !workload.is_kernel())
     }
 
+    /// Takes out the threads of the host's kernel.
+    pub fn remove_kernel_threads(&mut self) {
+        self.workloads.retain(|workload| !workload.is_kernel());
+    }
+
     /// The names of their groups.
     pub fn groups(&self) -> Vec<&str> {
         let mut groups: Vec<_> = self.measured().map(|workload| workload.group.as_str()).collect();

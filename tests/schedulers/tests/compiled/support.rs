@@ -19,11 +19,15 @@ pub fn file_with(scheduler: &str, settings: &str) -> String {
     format!("{{ object = \"{}\", {settings} }}", object(scheduler).display())
 }
 
-/// A scenario, or its error.
+/// A scenario, or its error. The kernel has no threads of its own: figures are those of the tasks listed.
 pub fn try_build(text: &str) -> Result<Scenario, String> {
     ScenarioSource::parse(Path::new("s.toml"), text)
         .and_then(|source| source.build(&Default::default(), &Default::default()))
         .map_err(|error| error.to_string())
+        .map(|mut scenario| {
+            scenario.remove_kernel_threads();
+            scenario
+        })
 }
 
 pub fn build(text: &str) -> Scenario {

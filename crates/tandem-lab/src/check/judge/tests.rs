@@ -49,7 +49,9 @@ fn facts_of(processes: &str) -> Facts {
     "#;
     let text = format!("{text}{processes}");
     let source = ScenarioSource::parse(Path::new("two.toml"), &text).unwrap();
-    Facts::new(&source.build(&Default::default(), &Default::default()).unwrap())
+    let mut scenario = source.build(&Default::default(), &Default::default()).unwrap();
+    scenario.remove_kernel_threads();
+    Facts::new(&scenario)
 }
 
 /// A run of these events, each a time (ms), a kind, a CPU and a task.
@@ -116,7 +118,8 @@ fn who_has_no_limit_is_judged_for_its_waits_beside_those_who_have() {
         set_limit = { cgroup = "own-0", limit = "50%" }
     "#;
     let source = ScenarioSource::parse(Path::new("limits.toml"), text).unwrap();
-    let scenario = source.build(&Default::default(), &Default::default()).unwrap();
+    let mut scenario = source.build(&Default::default(), &Default::default()).unwrap();
+    scenario.remove_kernel_threads();
     let free = (0..scenario.workloads.len()).filter(|&vm| !is_limited(&scenario, vm));
     let free: Vec<_> = free.map(|vm| scenario.workloads[vm].group.as_str()).collect();
     assert_eq!(free, ["free"]);

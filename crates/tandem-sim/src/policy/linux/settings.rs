@@ -51,7 +51,7 @@ impl Preemption {
 
 impl LinuxEra {
     /// The newest of them.
-    pub const LATEST: Self = Self::V6_12;
+    pub const LATEST: Self = Self::V7_3;
 }
 
 /// Source of the scheduling domains.

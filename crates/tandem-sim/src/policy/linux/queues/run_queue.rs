@@ -142,7 +142,7 @@ impl RunQueue {
     /// Tasks that run or wait, without those that have blocked and are leaving (`h_nr_runnable`).
     #[inline]
     pub fn nr_runnable(&self) -> usize {
-        self.tasks.nr_running() - self.leaving
+        self.nr_running - self.leaving
     }
 
     /// A task in the queue is about to leave from now on.
@@ -226,7 +226,8 @@ impl RunQueue {
     /// to that limit at once (3.6).
     pub fn idle_ended(&mut self, now_ns: u64, caps_sample: bool) {
         let Some(since_ns) = self.idle_since_ns.take() else { return };
-        let (idle_ns, most_ns) = (now_ns - since_ns, 2 * self.max_idle_balance_cost_ns);
+        // A wake-up may come before the code on the way into idleness has ended.
+        let (idle_ns, most_ns) = (now_ns.saturating_sub(since_ns), 2 * self.max_idle_balance_cost_ns);
         let average_ns = self.avg_idle_ns as i64 + (idle_ns as i64 - self.avg_idle_ns as i64) / 8;
         self.avg_idle_ns =
             if caps_sample && idle_ns > most_ns { most_ns } else { most_ns.min(average_ns as u64) };
