@@ -52,7 +52,7 @@ struct Kind {
 }
 
 /// Lengths are 0.7 ns for each instruction measured in 7.3 and 6.12; where they vary widely, exponential.
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 8] = [
     // `vmstat_update()` requeues itself on every CPU each second.
     Kind {
         name: "kworker",
@@ -122,6 +122,16 @@ const KINDS: [Kind; 7] = [
         nice: 0,
         sleep: Amount::Fixed(504_000_000),
         work: Amount::Fixed(3_500),
+    },
+    // DAMON_STAT, which Debian's 7.3 has on: it samples each 0.7 to 1.3 s.
+    Kind {
+        name: "kdamond",
+        since: LinuxEra::V7_3,
+        until: LinuxEra::LATEST,
+        place: Place::Anywhere,
+        nice: 0,
+        sleep: Amount::Uniform(700_000_000, 1_300_000_000),
+        work: Amount::Exponential(12_000),
     },
 ];
 
@@ -225,6 +235,8 @@ mod tests {
         let v6_12 = names(LinuxEra::V6_12);
         assert!(v6_12.contains(&("kcompactd".into(), machine().node_count())));
         assert!(!names(LinuxEra::V5_2).iter().any(|(name, _)| name == "kcompactd"));
+        let latest = names(LinuxEra::LATEST);
+        assert!(v6_12.iter().all(|of_6_12| latest.contains(of_6_12)), "{latest:?}");
     }
 
     #[test]

@@ -59,8 +59,11 @@ impl TaskGroups {
         (Self { of_vm, of_cgroup }, groups)
     }
 
-    /// The group of a task, and its weight in it.
+    /// The group of a task, and its weight in it. Threads of the kernel stay in the root.
     pub fn of(&self, facts: &TaskFacts) -> (GroupId, u32) {
+        if facts.is_kernel_thread {
+            return (GroupId::ROOT, facts.weight);
+        }
         match self.of_vm.get(facts.vm.index()) {
             Some(&Membership { group, has_weight: true }) => (group, weight_of_nice(facts.nice)),
             Some(&Membership { group, has_weight: false }) => (group, facts.weight),
