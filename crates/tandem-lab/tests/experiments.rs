@@ -236,8 +236,8 @@ fn numa_affinity() {
     let results = checked("numa-affinity");
     check_tandem(&results, "throughput", "numa", 0.5, |_| true);
     check_tandem(&results, "latency", "numa", 0.5, |_| true);
-    // Nothing changes here, so an agent that chooses like placement has nothing to do. It chooses in the order
-    // in which VMs boot, so that some have each other's home.
+    // Nothing changes here, so an agent that chooses like placement has nothing to do. It chooses in the
+    // order in which VMs boot, so that some have each other's home.
     let of = |variant: &str| -> Vec<f64> {
         results.cells.iter().filter(|cell| cell.variant == variant).map(|cell| cell.simulated).collect()
     };

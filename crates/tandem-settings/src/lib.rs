@@ -218,10 +218,11 @@ impl Default for Fairness {
             slice: ms(20),
             // A context switch costs a few microseconds with its cold caches: about 1% of this.
             slice_min: us(500),
-            // About half the base slice of Linux's EEVDF on 8 CPUs and more: a sleeper runs before tasks that ran,
-            // but does not delay them for long.
+            // About half the base slice of Linux's EEVDF on 8 CPUs and more: a sleeper runs before tasks that
+            // ran, but does not delay them for long.
             sleeper_credit: us(1_500),
-            // The base slice of Linux's EEVDF on 8 CPUs and more, for which it lets a task go on (3 ms before 6.15).
+            // The base slice of Linux's EEVDF on 8 CPUs and more, for which it lets a task go on (3 ms before
+            // 6.15).
             preempt_margin: us(2_800),
             // Longer than a round of a pipe ping-pong, shorter than any request of real work.
             sync_run_max: us(50),

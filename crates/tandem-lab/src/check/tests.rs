@@ -169,9 +169,9 @@ fn tandem_has_the_watchdog_that_it_is_loaded_with() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Threads of cgroups in cgroups have the CPUs almost to themselves until a VM comes that weighs up to some
-    /// million times as much as they do. What they ran before must not keep them waiting for longer than is
-    /// promised, whatever the weights are; the seed moves the ticks, which say how much that was.
+    /// Threads of cgroups in cgroups have the CPUs almost to themselves until a VM comes that weighs up to
+    /// some million times as much as they do. What they ran before must not keep them waiting for longer than
+    /// is promised, whatever the weights are; the seed moves the ticks, which say how much that was.
     #[test]
     fn the_lightest_run_beside_the_heaviest_whenever_ticks_come(
         seed: u64,

@@ -230,9 +230,9 @@ pub struct CompositeTable {
     pub keys: CellKeys,
 }
 
-/// Constants that are not known, and the cells of the baseline that say something about them. `tandem calibrate`
-/// finds the points, a value for each constant, that meet these cells; the effects of its runs then get a range:
-/// that over the points.
+/// Constants that are not known, and the cells of the baseline that say something about them.
+/// `tandem calibrate` finds the points, a value for each constant, that meet these cells; the effects of its
+/// runs then get a range: that over the points.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CalibrationTable {

@@ -15,8 +15,9 @@ use crate::trace::Observer;
 use tandem_machine::ids::{TaskId, VmId};
 use tandem_machine::placement;
 
-/// Within what time VMs that are there from the start begin to work, ns, if the warm-up is four times as long:
-/// several of the longest slices, Xen's of 30 ms, so that they come at any phase of each other's. An assumption.
+/// Within what time VMs that are there from the start begin to work, ns, if the warm-up is four times as
+/// long: several of the longest slices, Xen's of 30 ms, so that they come at any phase of each other's. An
+/// assumption.
 const BOOT_SPREAD_NS: u64 = 100_000_000;
 
 /// When a VM is there.
@@ -31,8 +32,8 @@ impl Life {
     /// That of a VM under a seed. It depends on nothing else, so that the same VMs come and go in all
     /// variants.
     ///
-    /// No two VMs boot at one instant: with a [timer](crate::cost::Timer), those that are there from the start
-    /// begin to work at times of their own in the warm-up.
+    /// No two VMs boot at one instant: with a [timer](crate::cost::Timer), those that are there from the
+    /// start begin to work at times of their own in the warm-up.
     pub fn drawn(scenario: &Scenario, vm: usize, seed: u64) -> Self {
         let spec = &scenario.workloads[vm];
         let mut random = Stream::new(seed, Entity::Life, vm as u64);

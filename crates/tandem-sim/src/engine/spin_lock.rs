@@ -1,12 +1,12 @@
 //! Spin locks of guests: blind to which tasks have a CPU.
 //!
-//! Waiters spin, which keeps their CPU busy. Who gets the lock next, and whether waiters halt after a while, is
-//! up to the kernel of the guest and to what the host offers it: see [`super::waiters`]. A holder or a next
-//! waiter whose vCPU has lost its pCPU holds up the others; the host may notice them
-//! ([`crate::policy::pause_loop`]). The guest's own kernel does not preempt them, as kernels switch preemption
-//! off for their spin locks; it does so when the task gives the lock back. Taking a free lock costs nothing
-//! beyond the program's own work; handing it to a waiter takes the time in which a cache line travels between
-//! the two.
+//! Waiters spin, which keeps their CPU busy. Who gets the lock next, and whether waiters halt after a while,
+//! is up to the kernel of the guest and to what the host offers it: see [`super::waiters`]. A holder or a
+//! next waiter whose vCPU has lost its pCPU holds up the others; the host may notice them
+//! ([`crate::policy::pause_loop`]). The guest's own kernel does not preempt them, as kernels switch
+//! preemption off for their spin locks; it does so when the task gives the lock back. Taking a free lock
+//! costs nothing beyond the program's own work; handing it to a waiter takes the time in which a cache line
+//! travels between the two.
 
 use super::program::Execution;
 use super::simulation::Simulation;
@@ -116,8 +116,8 @@ impl<O: Observer> Simulation<'_, O> {
     }
 }
 
-/// After a change at the lock: a new head of the queue spins for the whole of its time, and those that stand in
-/// no line, but have to by now, look at the lock.
+/// After a change at the lock: a new head of the queue spins for the whole of its time, and those that stand
+/// in no line, but have to by now, look at the lock.
 fn settle_waiters<O>(system: &mut System<O>, lock: &SpinLock, kernel: usize, is_new_head: bool, now_ns: u64) {
     let limit_ns = limit_ns(system, Wait::Spins);
     let System { kernels, processors, .. } = system;

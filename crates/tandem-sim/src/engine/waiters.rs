@@ -6,14 +6,15 @@
 //! - Waiters of **paravirtual** locks halt when they have spun for long, and are kicked. Those of ticket
 //!   locks, and of queued ones up to 4.2, are kicked when it is their turn (`kvm_unlock_kick()`,
 //!   `pv_kick_node()`).
-//! - **Hybrid** locks are paravirtual queued locks from 4.5 on, in the form of 4.15 (`pv_hybrid_queued_unfair_trylock()`,
-//!   `pv_wait_head_or_lock()`): as long as the first of the queue does not spin, any task may take the lock
-//!   past the queue, and those that find it taken spin unqueued, as a crowd. An unlock kicks the first if that
-//!   has halted, and lets go of the lock. A waiter behind one that has halted halts at once (`pv_wait_early()`).
+//! - **Hybrid** locks are paravirtual queued locks from 4.5 on, in the form of 4.15
+//!   (`pv_hybrid_queued_unfair_trylock()`, `pv_wait_head_or_lock()`): as long as the first of the queue does
+//!   not spin, any task may take the lock past the queue, and those that find it taken spin unqueued, as a
+//!   crowd. An unlock kicks the first if that has halted, and lets go of the lock. A waiter behind one that
+//!   has halted halts at once (`pv_wait_early()`).
 //!
-//! Limits: waiters have interrupts enabled. A waiter that comes to the head of a hybrid queue sets the pending
-//! bit at once, even if its vCPU has no pCPU then. `vcpu_is_preempted()`, which `pv_wait_early()` asked from
-//! 4.11 to 5.3, is left out.
+//! Limits: waiters have interrupts enabled. A waiter that comes to the head of a hybrid queue sets the
+//! pending bit at once, even if its vCPU has no pCPU then. `vcpu_is_preempted()`, which `pv_wait_early()`
+//! asked from 4.11 to 5.3, is left out.
 
 use crate::policy::linux::{LinuxEra, SpinLockKind};
 use crate::scenario::PolicySettings;
@@ -43,7 +44,8 @@ impl LockRules {
             PolicySettings::SchedExt(_) => (LinuxEra::V6_12, SpinLockKind::Queued, true),
             PolicySettings::Credit(_) | PolicySettings::Credit2(_) => return Self::Fair,
         };
-        // KVM offers PV_UNHALT since 3.12. Of the guests, 3.6 has no support for KVM, and none by default for Xen.
+        // KVM offers PV_UNHALT since 3.12. Of the guests, 3.6 has no support for KVM, and none by default for
+        // Xen.
         let is_offered = !matches!(host, PolicySettings::Linux(it) if it.era == LinuxEra::V3_6);
         match (kind, era) {
             (_, LinuxEra::V3_6) => Self::Fair,
@@ -155,8 +157,8 @@ impl SpinLock {
         Some(first.task)
     }
 
-    /// Whether those that wait without standing in line have to look what to do: the first of the queue spins,
-    /// or there is no queue.
+    /// Whether those that wait without standing in line have to look what to do: the first of the queue
+    /// spins, or there is no queue.
     pub fn crowd_has_to_queue(&self) -> bool {
         self.rules == LockRules::PvHybrid && !self.crowd.is_empty() && !self.may_pass_queue()
     }
@@ -199,8 +201,8 @@ impl SpinLock {
         self.rules == LockRules::PvHybrid && at > 0 && self.queue[at - 1].is_halted
     }
 
-    /// The holder gives the lock back. Of a crowd, the task with the least `distance` gets it; `None`: it does
-    /// not run. Changes nothing if the task is not the holder.
+    /// The holder gives the lock back. Of a crowd, the task with the least `distance` gets it; `None`: it
+    /// does not run. Changes nothing if the task is not the holder.
     pub fn release(&mut self, task: TaskId, distance: impl Fn(TaskId) -> Option<u64>) -> Released {
         let mut released = Released::default();
         if self.holder != Some(task) {

@@ -125,8 +125,8 @@ impl Hardware {
         self.costs.spin_lock.map_or(0, |_| self.machine.line_transfer_ns(from, to))
     }
 
-    /// Two operations on a counter that all CPUs share, when its cache line is here, ns: as much as to lock and
-    /// unlock.
+    /// Two operations on a counter that all CPUs share, when its cache line is here, ns: as much as to lock
+    /// and unlock.
     #[inline]
     pub(super) fn uncontended_lock_ns(&self) -> u64 {
         self.costs.spin_lock.map_or(0, |cost| cost.uncontended_ns)

@@ -8,8 +8,8 @@
 //! - A vCPU that loses its pCPU takes the task on it along: the task stays the guest's running task and makes
 //!   no progress. The guest learns of the time that was stolen afterwards, if its policy asks.
 //!
-//! - A vCPU whose task waits for a paravirtual spin lock *halts* after a while: it blocks in the host, although
-//!   its guest's CPU has that task. An interrupt, or the kick of the unlock, wakes it.
+//! - A vCPU whose task waits for a paravirtual spin lock *halts* after a while: it blocks in the host,
+//!   although its guest's CPU has that task. An interrupt, or the kick of the unlock, wakes it.
 //!
 //! Limits: a guest's idle CPU blocks at once (no polling in the guest or in the host).
 

@@ -49,8 +49,8 @@ pub struct DirectedYield {
     pub skips_host_mode_cpus: bool,
 }
 
-/// How a directed yield finds out that its target already runs. Whatever the check, it is asked once more under
-/// the locks of both run queues.
+/// How a directed yield finds out that its target already runs. Whatever the check, it is asked once more
+/// under the locks of both run queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunningCheck {
     /// Only under the locks.

@@ -1,12 +1,12 @@
 //! The threads of a stock Linux kernel: what it does beside the work.
 //!
-//! **Problem.** On a host that runs nothing but its VMs, equal vCPUs take turns in step on all pCPUs for ever.
-//! Real kernels interrupt them a few times a second, on each CPU at another time. That takes little, but it
-//! parts what would otherwise run side by side.
+//! **Problem.** On a host that runs nothing but its VMs, equal vCPUs take turns in step on all pCPUs for
+//! ever. Real kernels interrupt them a few times a second, on each CPU at another time. That takes little,
+//! but it parts what would otherwise run side by side.
 //!
 //! **Approach.** The kernel threads that an idle kernel was seen to run, as tasks that sleep and compute:
-//! periods from the kernels' sources, rates and lengths as measured (`docs/src/housekeeping.md`). A CPU that is
-//! isolated, or on which the tick stops, has none of its own.
+//! periods from the kernels' sources, rates and lengths as measured (`docs/src/housekeeping.md`). A CPU that
+//! is isolated, or on which the tick stops, has none of its own.
 //!
 //! **Limits.** Their timers expire when they are due, rather than in the next tick. Work of all CPUs that the
 //! kernel rounds to full seconds comes at random instead. The lockup check, which is of a higher class than

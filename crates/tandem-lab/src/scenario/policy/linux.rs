@@ -95,8 +95,8 @@ pub struct LinuxGuestTable {
     /// When a CPU that has to reschedule does so: "voluntary" (up to version "6.18"), "full" or "lazy" (from
     /// "6.18" on); if absent "lazy" in "7.3", else "voluntary".
     pub preemption: Option<Located<Word<Preemption>>>,
-    /// Whether a vCPU that waits for a spin lock halts after a while, from version "4.2" on, where the host can
-    /// wake it, which the host "linux" of version "3.6" cannot; true if absent, false as with the boot
+    /// Whether a vCPU that waits for a spin lock halts after a while, from version "4.2" on, where the host
+    /// can wake it, which the host "linux" of version "3.6" cannot; true if absent, false as with the boot
     /// parameter `nopvspin`.
     pub paravirt_locks: Option<bool>,
     /// Whether time that the host stole is taken off the time that tasks are charged for

@@ -42,9 +42,8 @@ pub struct DirectedYieldTable {
     /// How the host finds out that the candidate runs already; if absent "guest-mode" in version "3.6",
     /// "preempted" in "4.2" and "5.2", and "ready" from "6.12" on.
     pub running_check: Option<Word<RunningCheck>>,
-    /// Whether a candidate is passed over that was preempted outside of its guest's kernel; if absent "any" in
-    /// version "3.6" and "4.2", "required" in "5.2", and "required-or-interrupt" from "6.12"
-    /// on.
+    /// Whether a candidate is passed over that was preempted outside of its guest's kernel; if absent "any"
+    /// in version "3.6" and "4.2", "required" in "5.2", and "required-or-interrupt" from "6.12" on.
     pub kernel_mode: Option<Word<KernelMode>>,
     /// Whether a candidate that spins is passed over at every second look; if absent true from version "4.2"
     /// on.

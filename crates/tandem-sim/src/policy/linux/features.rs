@@ -122,8 +122,8 @@ pub(super) enum KeepsGroupImbalance {
     LastPinned,
 }
 
-/// Whether a newly idle CPU leaves a search of a domain to chance (`NI_RANDOM`, 6.19 and stable releases of 6.12
-/// and 6.18).
+/// Whether a newly idle CPU leaves a search of a domain to chance (`NI_RANDOM`, 6.19 and stable releases of
+/// 6.12 and 6.18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NewidleRandom {
     Never,
@@ -302,8 +302,8 @@ pub(super) struct Features {
     pub steal_in_ticks: bool,
     /// CFS: a task that goes on without a switch begins a new slice (`put_prev_task()`).
     pub slice_restarts: bool,
-    /// A timer of the CPU ends the slice of its task at the virtual deadline (`HRTICK`, on since 7.1); before,
-    /// slices end at ticks and wake-ups.
+    /// A timer of the CPU ends the slice of its task at the virtual deadline (`HRTICK`, on since 7.1);
+    /// before, slices end at ticks and wake-ups.
     pub hrtick: bool,
     /// A new task may preempt the one that runs where it is queued (`WF_FORK` in `wakeup_preempt_fair()`;
     /// not since 6.19).

@@ -140,8 +140,8 @@ pub struct LinuxSettings {
     pub preemption: Option<Preemption>,
     /// Spin locks of the kernel; `None`: those of the era, queued from 4.2 on and ticket locks before.
     pub spin_locks: Option<SpinLockKind>,
-    /// Whether a guest's waiters for a spin lock halt, where the host can wake them (`CONFIG_PARAVIRT_SPINLOCKS`,
-    /// without `nopvspin`); from 4.2 on. Makes no difference on real CPUs.
+    /// Whether a guest's waiters for a spin lock halt, where the host can wake them
+    /// (`CONFIG_PARAVIRT_SPINLOCKS`, without `nopvspin`); from 4.2 on. Makes no difference on real CPUs.
     pub paravirt_locks: bool,
     /// Treatment of the soft affinities of tasks.
     pub soft_affinity: SoftAffinity,

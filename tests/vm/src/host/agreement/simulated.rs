@@ -20,6 +20,8 @@ use tandem_sim::trace::{Event, EventKind, Observer};
 pub fn scenario(file: &Path) -> Result<Scenario> {
     let policy = PolicyTable { host: Some(SchedulerName::Tandem.into()), ..PolicyTable::default() };
     let mut scenario = ScenarioSource::read(file)?.build(&Default::default(), &policy)?;
+    // What the guest's kernel does is in its records.
+    scenario.remove_kernel_threads();
     if let PolicySettings::SchedExt(settings) = &mut scenario.policy
         && let Some(preferences) = &mut Arc::make_mut(settings).preferences
     {

@@ -7,8 +7,8 @@
 //! and the time that the CPU waits for and holds the locks that the search takes, as the simulator charges
 //! it.
 //!
-//! From 6.12 on, chance decides as well: of the searches that would be worth it, the CPU makes as large a part
-//! as has found work of late, domain by domain (`NI_RANDOM`).
+//! From 6.12 on, chance decides as well: of the searches that would be worth it, the CPU makes as large a
+//! part as has found work of late, domain by domain (`NI_RANDOM`).
 //!
 //! Limits: the time of the instructions is left out, as are interrupts, and, in a guest, the time for which
 //! the vCPU is kept from running meanwhile; so searches take less time here, and vary less, than measured

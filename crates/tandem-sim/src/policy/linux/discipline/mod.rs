@@ -4,8 +4,8 @@
 //! scheduler should not depend on which one runs.
 //!
 //! Approach: a discipline owns its state, and answers the same few questions. It gets the [`Timeline`] of the
-//! queue to read: the caller ([`Queues`](super::queues::Queues)) puts tasks into queues and takes them out, and
-//! announces it. What is said of tasks holds for groups in a queue, too.
+//! queue to read: the caller ([`Queues`](super::queues::Queues)) puts tasks into queues and takes them out,
+//! and announces it. What is said of tasks holds for groups in a queue, too.
 
 mod cfs;
 mod eevdf;
@@ -83,7 +83,8 @@ impl Discipline {
         each!(self, it => it.begin(task, weight))
     }
 
-    /// The weight of a task changes. `average`: that of its queue, if it is in one and the discipline has any.
+    /// The weight of a task changes. `average`: that of its queue, if it is in one and the discipline has
+    /// any.
     pub fn reweigh(&mut self, task: Member, weight: u32, average: Option<i64>) {
         match self {
             Self::Cfs(cfs) => cfs.reweigh(task, weight),

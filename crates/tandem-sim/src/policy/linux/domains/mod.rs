@@ -124,8 +124,8 @@ impl Domain {
     }
 }
 
-/// The time between two balances of the domain that a kernel balances least often, while nothing is wrong there
-/// and its CPUs idle, ns; 0 if it has no domains.
+/// The time between two balances of the domain that a kernel balances least often, while nothing is wrong
+/// there and its CPUs idle, ns; 0 if it has no domains.
 pub fn slowest_balancing_ns(settings: &LinuxSettings, machine: &Machine) -> u64 {
     let tree = DomainTree::new(&Features::of(settings.era).domains, settings.domains, machine);
     let slowest_ms = tree.domains.iter().map(|domain| domain.tunables.min_interval_ms).max();

@@ -2,16 +2,16 @@
 //!
 //! Problem: a group may use no more than its quota in each period, on all CPUs together.
 //!
-//! Approach: a group has a pool, which a timer fills once a period. Each CPU takes slices of it, and is charged
-//! with the rest. A CPU that finds nothing there is throttled when it next decides: the group leaves its
-//! parent's queue there, with all tasks, until the timer has paid what it owes. As CPUs are charged at ticks,
-//! wake-ups and switches, they use more than they have, by up to a tick, and owe it. A queue that becomes
-//! empty gives back what it has, but for a millisecond.
+//! Approach: a group has a pool, which a timer fills once a period. Each CPU takes slices of it, and is
+//! charged with the rest. A CPU that finds nothing there is throttled when it next decides: the group leaves
+//! its parent's queue there, with all tasks, until the timer has paid what it owes. As CPUs are charged at
+//! ticks, wake-ups and switches, they use more than they have, by up to a tick, and owe it. A queue that
+//! becomes empty gives back what it has, but for a millisecond.
 //!
-//! Limits: one rule for all releases, that of 6.12. What a CPU holds does not expire at the end of the period,
-//! as it does in 3.6 and 5.2, where limits therefore bind too early if a group runs briefly on many CPUs; what
-//! is given back waits for the end of the period (no slack timer); the timer is due at multiples of the
-//! period.
+//! Limits: one rule for all releases, that of 6.12. What a CPU holds does not expire at the end of the
+//! period, as it does in 3.6 and 5.2, where limits therefore bind too early if a group runs briefly on many
+//! CPUs; what is given back waits for the end of the period (no slack timer); the timer is due at multiples
+//! of the period.
 
 use super::Queues;
 use super::member::{GroupId, LevelId, Member};

@@ -133,9 +133,9 @@ impl Runqueues {
         more_here
     }
 
-    /// What a CPU will be without of its load when the task that runs there and exits has gone. Up to 4.2, such
-    /// a task has left its group for the root before it wakes its parent (`cgroup_exit()`), so that the group
-    /// has what it has without it.
+    /// What a CPU will be without of its load when the task that runs there and exits has gone. Up to 4.2,
+    /// such a task has left its group for the root before it wakes its parent (`cgroup_exit()`), so that the
+    /// group has what it has without it.
     pub fn load_of_exiting(&self, task: TaskId) -> i64 {
         let weight = i64::from(self.entity(task).weight);
         let level = self.level_of(task);

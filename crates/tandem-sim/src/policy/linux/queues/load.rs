@@ -17,8 +17,8 @@
 //!
 //! That of groups is in [`group_load`](super::group_load).
 //!
-//! Limits: a task of the root group counts as what it is, where kernels take a little less. The scaling of time by the speed of the CPU is
-//! left out.
+//! Limits: a task of the root group counts as what it is, where kernels take a little less. The scaling of
+//! time by the speed of the CPU is left out.
 
 use super::decay::Decay;
 use super::entity::Entity;

@@ -1,9 +1,9 @@
 //! What stolen time leaves of a CPU's capacity.
 //!
 //! A guest that is told of stolen time counts it as time that its tasks do not have
-//! (`update_rq_clock_task()`), and gives a CPU the less to do the more is stolen from it
-//! (`scale_rt_power()`, `scale_rt_capacity()`). 3.6 and 4.2 remember it for half a second to one second, later
-//! kernels with the half-life of their other averages.
+//! (`update_rq_clock_task()`), and gives a CPU the less to do the more is stolen from it (`scale_rt_power()`,
+//! `scale_rt_capacity()`). 3.6 and 4.2 remember it for half a second to one second, later kernels with the
+//! half-life of their other averages.
 
 use super::decay::Decay;
 use crate::policy::linux::domains::CPU_CAPACITY;
@@ -109,7 +109,8 @@ mod tests {
         for (memory, after_ns, left_after) in [
             // One half-life of 32 periods of 1024 us after all was stolen.
             (StolenMemory::Average, 32 * 1024 * 1024, SCALE / 2),
-            // 5 s of all of it: the sum is a little under 1 s, half of which is left after the next half second.
+            // 5 s of all of it: the sum is a little under 1 s, half of which is left after the next half
+            // second.
             (StolenMemory::Halved, 500 * MS, SCALE / 2),
         ] {
             let mut stolen = Stolen::new(memory);

@@ -3,12 +3,14 @@
 //! A task may yield to one particular task (`yield_to()`, `yield_to_task_fair()`): a hypervisor has found a
 //! vCPU that might hold the lock for which the vCPU on this CPU spins, and wants it to run instead. In the
 //! kernels' order:
-//! 1. A target that does not wait in a queue is refused: it already runs, or sleeps, or its group is throttled.
+//! 1. A target that does not wait in a queue is refused: it already runs, or sleeps, or its group is
+//!    throttled.
 //! 2. The target becomes the *next* buddy of the CPU in whose queue it waits. CFS then picks it out of turn,
-//!    unless that is unfair by more than the wake-up granularity; EEVDF does if it is eligible (`PICK_BUDDY`).
-//!    It stays the buddy until it is picked, leaves that queue, or another task takes its place.
-//! 3. The task that asks yields as in any other yield: CFS skips it once, EEVDF charges it for the rest of its
-//!    slice. Alone on its CPU it loses nothing.
+//!    unless that is unfair by more than the wake-up granularity; EEVDF does if it is eligible
+//!    (`PICK_BUDDY`). It stays the buddy until it is picked, leaves that queue, or another task takes its
+//!    place.
+//! 3. The task that asks yields as in any other yield: CFS skips it once, EEVDF charges it for the rest of
+//!    its slice. Alone on its CPU it loses nothing.
 //! 4. If the target waits in another queue, its CPU is asked to reschedule.
 //!
 //! Limits: a buddy does not count as cache-hot when CPUs are balanced (`CACHE_HOT_BUDDY`), in any era.
@@ -32,8 +34,8 @@ impl Queues {
         self.charge(ctx, cpu);
     }
 
-    /// The task that the CPU should run next; tasks that are leaving and would be next leave first, and groups
-    /// likewise.
+    /// The task that the CPU should run next; tasks that are leaving and would be next leave first, and
+    /// groups likewise.
     pub fn pick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> Option<TaskId> {
         let root = LevelId::root(cpu);
         let mut level = root;
@@ -53,8 +55,8 @@ impl Queues {
         }
     }
 
-    /// The task or group that would be picked from a queue, which is not empty; those that are leaving and come
-    /// out first leave (`pick_next_entity()` of 7.1).
+    /// The task or group that would be picked from a queue, which is not empty; those that are leaving and
+    /// come out first leave (`pick_next_entity()` of 7.1).
     pub(super) fn pick_from(&mut self, ctx: &mut Context<'_>, level: LevelId) -> Option<Member> {
         loop {
             let chosen = self.discipline.pick(level, self.rqs.timeline(level))?;

@@ -110,9 +110,10 @@ impl WakeAffine<'_> {
         }
     }
 
-    /// 3.6 and 4.2: whether the waker's CPU, with the task, and at a synchronous wake-up without the waker, is
-    /// not busier than the old one is without the task. What a task makes of the load of a CPU depends on its
-    /// group (`effective_load()`); without groups, its weight on its waker's CPU, and nothing on its old one.
+    /// 3.6 and 4.2: whether the waker's CPU, with the task, and at a synchronous wake-up without the waker,
+    /// is not busier than the old one is without the task. What a task makes of the load of a CPU depends on
+    /// its group (`effective_load()`); without groups, its weight on its waker's CPU, and nothing on its old
+    /// one.
     fn pulls_by_weight(&self, bias_pct: u64) -> bool {
         let wake = self.wake;
         let mut this_load = self.queues.loads().target(wake.cpu, 0) as i64;

@@ -152,7 +152,8 @@ fn pick_next_entity_takes_the_target_first_if_it_is_eligible() {
     }
 }
 
-/// Task 4 is the target of a directed yield on CPU 1, where task 2 is ahead; task 3 wakes up behind its share.
+/// Task 4 is the target of a directed yield on CPU 1, where task 2 is ahead; task 3 wakes up behind its
+/// share.
 #[test]
 fn wakeup_preempt_fair_prefers_the_next_buddy_since_6_19() {
     for (era, preempts) in [(LinuxEra::V6_12, true), (LinuxEra::V6_18, true), (LinuxEra::V7_3, false)] {

@@ -6,8 +6,8 @@ use crate::policy::linux::situation::Situation;
 const BY: CpuId = CpuId(1);
 const WAKE: Reason = Reason::Wake { waker: None, cpu: CPU, sync: false };
 
-/// Tasks on CPU 0, the first of which runs, with these virtual run times and deadlines; the deadline for which
-/// it was chosen.
+/// Tasks on CPU 0, the first of which runs, with these virtual run times and deadlines; the deadline for
+/// which it was chosen.
 fn on_cpu(settings: LinuxSettings, tasks: &[(i64, i64)], chosen_deadline: i64) -> Hand {
     let mut hand = Hand::with(settings, 2, &vec![1024; tasks.len()]);
     for task in 0..tasks.len() as u32 {
