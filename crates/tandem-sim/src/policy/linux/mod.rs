@@ -217,10 +217,10 @@ impl Linux {
         if !Self::is_allowed(ctx, task, cpu) {
             let to = Self::first_allowed(ctx, task);
             ctx.locked.push(to);
-            self.queues.put_back_current(cpu);
+            self.queues.put_back_current(ctx, cpu);
             self.queues.move_queued(ctx, task, cpu, to);
         } else if let Some(push) = push {
-            self.queues.put_back_current(cpu);
+            self.queues.put_back_current(ctx, cpu);
             self.balancer().push(ctx, cpu, task, push);
         }
     }

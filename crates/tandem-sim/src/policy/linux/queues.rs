@@ -377,9 +377,6 @@ impl Queues {
         if !entity.delayed {
             self.rqs.load.count_estimate(queue, entity);
         }
-        if entity.delayed {
-            queue.begins_to_leave();
-        }
         entity.is_new = false;
         if entity.group != GroupId::ROOT {
             self.contribute(task, 0, contribution);
@@ -402,9 +399,6 @@ impl Queues {
         self.track(task);
         let queue = &mut self.rqs.cpus[cpu.index()];
         self.rqs.load.count_out(queue, &mut self.rqs.entities[task.index()]);
-        if self.rqs.entities[task.index()].delayed {
-            queue.leaves_no_longer();
-        }
         self.contribute(task, self.entity(task).averages.contribution(), 0);
         self.go(task, false);
     }
@@ -523,7 +517,9 @@ impl Queues {
         }
         self.track(task);
         self.stays_after_all(Member::Task(task), self.rqs.level_of(task));
-        self.rqs.cpus[cpu.index()].leaves_no_longer();
+        if !self.is_throttled(task, cpu) {
+            self.rqs.cpus[cpu.index()].leaves_no_longer();
+        }
         let entity = &mut self.rqs.entities[task.index()];
         self.rqs.load.count_estimate(&mut self.rqs.cpus[cpu.index()], entity);
         self.preempt(ctx, cpu, task);

@@ -2,16 +2,17 @@
 //!
 //! Problem: a group may use no more than its quota in each period, on all CPUs together.
 //!
-//! Approach: a group has a pool, which a timer fills once a period. Each CPU takes slices of it, and is
-//! charged with the rest. A CPU that finds nothing there is throttled when it next decides: the group leaves
-//! its parent's queue there, with all tasks, until the timer has paid what it owes. As CPUs are charged at
-//! ticks, wake-ups and switches, they use more than they have, by up to a tick, and owe it. A queue that
-//! becomes empty gives back what it has, but for a millisecond.
+//! Approach: a group has a pool, which a timer fills once a period. Each CPU takes slices of it, and is charged
+//! with the rest. A CPU that finds nothing there is throttled when it next decides: the group leaves its
+//! parent's queue there, with all tasks, until the timer has paid what it owes. As CPUs are charged at ticks,
+//! wake-ups and switches, they use more than they have, by up to a tick, and owe it. A queue that becomes
+//! empty gives back to the pool what it has, but for a millisecond. Groups may have limits within groups that
+//! have limits; each has one timer, which goes on if its limit changes.
 //!
-//! Limits: one rule for all releases, that of 6.12. What a CPU holds does not expire at the end of the
-//! period, as it does in 3.6 and 5.2, where limits therefore bind too early if a group runs briefly on many
-//! CPUs; what is given back waits for the end of the period (no slack timer); the timer is due at multiples
-//! of the period.
+//! Limits: one rule for all releases, that of 6.12. What a CPU holds does not expire at the end of the period,
+//! as it does in 3.6 and 5.2, where limits therefore bind too early if a group runs briefly on many CPUs; CPUs
+//! that are throttled get nothing of what is given back before the end of the period (no slack timer); a
+//! timer that did not run is due at the next multiple of the period.
 
 use super::Queues;
 use super::member::{GroupId, LevelId, Member};
@@ -35,8 +36,6 @@ pub(super) struct Bandwidth {
     pool_ns: i64,
     /// Nothing has been taken since the last period began.
     idle: bool,
-    /// The timer runs.
-    is_armed: bool,
     throttled: VecDeque<LevelId>,
 }
 
@@ -49,7 +48,6 @@ impl Bandwidth {
             period_ns: limit.period_us * 1000,
             pool_ns: quota_ns,
             idle: false,
-            is_armed: false,
             throttled: VecDeque::new(),
         }
     }
@@ -68,41 +66,39 @@ impl Queues {
     pub(super) fn use_up(&mut self, ctx: &mut Context<'_>, level: LevelId, ran_ns: u64) -> bool {
         let Some(_) = self.rqs.up(level) else { return false };
         let at = &mut self.rqs.levels[level.index() - self.rqs.cpus.len()];
-        let Some(limit) = &mut self.rqs.groups[at.group.index()].limit else { return false };
+        if self.rqs.groups[at.group.index()].limit.is_none() {
+            return false;
+        }
         at.runtime_ns -= ran_ns as i64;
         if at.runtime_ns > 0 {
             return false;
         }
-        if !at.throttled {
-            if !limit.is_armed {
-                limit.is_armed = true;
-                let at_ns = (ctx.now_ns / limit.period_ns + 1) * limit.period_ns;
-                let cpu = CpuId((level.index() % self.rqs.cpus.len()) as u32);
-                ctx.alarms.push(Alarm { cpu, at_ns, token: at.group.0 });
-            }
-            at.runtime_ns += limit.take(SLICE_NS - at.runtime_ns);
-        }
-        at.runtime_ns <= 0
+        at.throttled || !self.take_runtime(ctx, level, SLICE_NS)
     }
 
-    /// The first task has come to a queue: it may have to wait (`check_enqueue_throttle()`). Returns whether
-    /// the group is throttled on its CPU.
-    pub(super) fn may_not_begin(&mut self, ctx: &mut Context<'_>, level: LevelId) -> bool {
-        if self.rqs.groups[self.rqs.level(level).group.index()].limit.is_none() {
-            return false;
+    /// A group's queue takes from the pool what it lacks to this, ns, and the timer runs from now on. Returns
+    /// whether it has any time then (`__assign_cfs_rq_runtime()`).
+    fn take_runtime(&mut self, ctx: &mut Context<'_>, level: LevelId, target_ns: i64) -> bool {
+        let cpu = self.cpu_of(level);
+        let at = &mut self.rqs.levels[level.index() - self.rqs.cpus.len()];
+        let group = &mut self.rqs.groups[at.group.index()];
+        let Some(limit) = &mut group.limit else { return true };
+        if !std::mem::replace(&mut group.timer_runs, true) {
+            let at_ns = (ctx.now_ns / limit.period_ns + 1) * limit.period_ns;
+            ctx.alarms.push(Alarm { cpu, at_ns, token: at.group.0 });
         }
-        if !self.rqs.level(level).throttled
-            && self.rqs.timeline(level).nr_running() == 1
-            && self.rqs.timeline(level).curr().is_none()
-            && self.use_up(ctx, level, 0)
-        {
-            self.note_throttled(level);
-            let (group, above) = (Member::Group(level), self.rqs.level(level).parent);
-            if self.rqs.is_delayed(group) {
-                self.stop_group(group, above, 0, self.cpu_of(level));
-            }
+        at.runtime_ns += limit.take(target_ns - at.runtime_ns);
+        at.runtime_ns > 0
+    }
+
+    /// A task or a group has come to a queue. If it is the first there, it may have to wait
+    /// (`check_enqueue_throttle()`).
+    pub(super) fn check_first(&mut self, ctx: &mut Context<'_>, level: LevelId) {
+        let tasks = self.rqs.timeline(level);
+        let is_first = tasks.nr_running() == 1 && tasks.curr().is_none();
+        if is_first && !self.rqs.level(level).throttled && self.use_up(ctx, level, 0) {
+            self.throttle(level);
         }
-        self.rqs.level(level).throttled
     }
 
     fn cpu_of(&self, level: LevelId) -> CpuId {
@@ -119,38 +115,47 @@ impl Queues {
         }
     }
 
-    /// Throttles those groups that run on a CPU and have no more time (`check_cfs_rq_runtime()`).
-    pub(super) fn throttle_running(&mut self, cpu: CpuId) {
+    /// Throttles those groups that run on a CPU and have no more time, the inner ones first, unless their pools
+    /// have got some meanwhile (`put_prev_entity()`, `check_cfs_rq_runtime()`).
+    pub(super) fn throttle_running(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         let mut level = LevelId::root(cpu);
         while let Some(Member::Group(below)) = self.rqs.timeline(level).curr() {
-            let at = self.rqs.level(below);
-            if at.runtime_ns <= 0 && self.rqs.groups[at.group.index()].limit.is_some() {
-                return self.throttle(cpu, below, level);
-            }
             level = below;
+        }
+        while let Some((_, above)) = self.rqs.up(level) {
+            let at = self.rqs.level(level);
+            let is_limited = self.rqs.groups[at.group.index()].limit.is_some();
+            if is_limited && at.runtime_ns <= 0 && !self.take_runtime(ctx, level, 1) {
+                self.stop_running(cpu);
+                self.put_back(level);
+                self.throttle(level);
+            }
+            level = above;
         }
     }
 
-    /// Takes a group with all its tasks out of its parent's queue (`throttle_cfs_rq()`).
-    fn throttle(&mut self, cpu: CpuId, below: LevelId, level: LevelId) {
-        if let Some(task) = self.rqs.cpus[cpu.index()].running {
-            self.track(task);
-            self.rqs.cpus[cpu.index()].running = None;
+    /// Takes a group, of which nothing runs on this CPU, with all its tasks out of its parent's queue, if it
+    /// is there (`throttle_cfs_rq()`).
+    fn throttle(&mut self, level: LevelId) {
+        self.note_throttled(level);
+        let (group, above) = (Member::Group(level), self.rqs.level(level).parent);
+        if self.rqs.is_queued(group) || self.rqs.timeline(above).curr() == Some(group) {
+            // One that is delayed has not counted what has just come to it.
+            let tasks = if self.rqs.is_delayed(group) { 0 } else { self.rqs.level(level).nr_tasks };
+            self.stop_group(group, above, tasks, self.cpu_of(level));
         }
-        self.put_back(below);
-        let tasks = self.rqs.level(below).nr_tasks;
-        self.note_throttled(below);
-        self.stop_group(Member::Group(below), level, tasks, cpu);
     }
 
     /// The timer of a group (`sched_cfs_period_timer()`).
     pub fn period_ends(&mut self, ctx: &mut Context<'_>, cpu: CpuId, group: GroupId) {
-        let Some(limit) = &mut self.rqs.groups[group.index()].limit else { return };
+        let of = &mut self.rqs.groups[group.index()];
+        of.timer_runs = false;
+        let Some(limit) = &mut of.limit else { return };
         limit.pool_ns = limit.quota_ns;
         if limit.throttled.is_empty() && limit.idle {
-            limit.is_armed = false;
             return;
         }
+        of.timer_runs = true;
         limit.idle = limit.throttled.is_empty();
         self.counters.nr_periods += 1;
         let at_ns = ctx.now_ns + limit.period_ns;
@@ -201,13 +206,11 @@ impl Queues {
         }
     }
 
-    /// A group gets another limit, or none (`tg_set_cfs_bandwidth()`).
+    /// A group gets another limit, or none (`tg_set_cfs_bandwidth()`). Its timer, if it runs, goes on: the next
+    /// period begins when it expires.
     pub fn set_limit(&mut self, ctx: &mut Context<'_>, group: GroupId, limit: Option<BandwidthLimit>) {
         let cpus = self.rqs.cpus.len();
-        let before = self.rqs.groups[group.index()].limit.take();
-        let is_armed = before.is_some_and(|before| before.is_armed);
-        self.rqs.groups[group.index()].limit =
-            limit.map(|limit| Box::new(Bandwidth { is_armed, ..Bandwidth::new(limit) }));
+        self.rqs.groups[group.index()].limit = limit.map(|limit| Box::new(Bandwidth::new(limit)));
         for cpu in ctx.machine.all_cpus().iter() {
             let level = LevelId::of(group, cpu, cpus);
             self.rqs.level_mut(level).runtime_ns = 0;

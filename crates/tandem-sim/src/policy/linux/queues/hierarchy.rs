@@ -8,8 +8,9 @@
 //! as that was empty, the group joins its parent's, as a sleeper that wakes up. A task that leaves takes the
 //! group along if it was the last, and so on. The weights of the groups on the way follow.
 //!
-//! Limits: the weight of a group on a CPU is its shares times its load here by that on all CPUs, which is
-//! known at once; in kernels, the total lags behind by up to some 10 ms.
+//! Limits: the weight of a group on a CPU is its shares times its load here by that on all CPUs, as it is when
+//! the weight is reckoned: at each tick, and when a task comes or goes here. In kernels, the total lags behind
+//! by up to some 10 ms.
 
 use super::bandwidth::Bandwidth;
 use super::group_load::GroupLoad;
@@ -45,6 +46,8 @@ pub(super) struct TaskGroup {
     /// Sum over all CPUs of the part of time in which it is runnable there, in 1024ths (4.2).
     pub runnable: u64,
     pub limit: Option<Box<Bandwidth>>,
+    /// The timer of its limit runs, even if that has been lifted since (`period_active`).
+    pub timer_runs: bool,
 }
 
 /// What a group other than the root has on a CPU: its queue, and its place in that of its parent.
@@ -213,6 +216,18 @@ impl Runqueues {
         }
     }
 
+    /// Tasks in it that are leaving: itself, or those that wait in a group.
+    fn count_leaving(&self, member: Member) -> usize {
+        match member {
+            Member::Task(task) => usize::from(self.entity(task).delayed),
+            Member::Group(below) => {
+                let mut leaving = 0;
+                self.visit_queue(below, &mut |task| leaving += usize::from(self.entity(task).delayed));
+                leaving
+            }
+        }
+    }
+
     /// Visits the tasks that wait on a CPU, in the order of its queues; including those that are leaving.
     pub fn visit_waiting(&self, cpu: CpuId, visit: &mut impl FnMut(TaskId)) {
         self.visit_queue(LevelId::root(cpu), visit);
@@ -263,8 +278,10 @@ impl Queues {
         tasks: u32,
         mut coming: Coming,
     ) {
+        let leaving = self.rqs.count_leaving(member);
         loop {
-            if !self.rqs.is_queued(member) && self.rqs.timeline(level).curr() != Some(member) {
+            let joins = !self.rqs.is_queued(member) && self.rqs.timeline(level).curr() != Some(member);
+            if joins {
                 if let Member::Group(below) = member {
                     self.group_moves(below, level, true);
                 }
@@ -276,13 +293,16 @@ impl Queues {
             let Some(above) = self.rqs.up(level) else { break };
             self.rqs.level_mut(level).nr_tasks += tasks;
             self.update_weight(level);
-            if self.may_not_begin(ctx, level) {
+            if joins {
+                self.check_first(ctx, level);
+            }
+            if self.rqs.level(level).throttled {
                 return;
             }
             (member, level) = above;
             coming = Coming::Woken;
         }
-        self.rqs.cpus[level.index()].count(tasks as usize);
+        self.rqs.cpus[level.index()].count(tasks as usize, leaving);
         self.rqs.idle.remove(CpuId(level.index() as u32));
     }
 
@@ -290,15 +310,17 @@ impl Queues {
     /// `sleeps`: it blocks, and so its group should run on.
     pub(super) fn go(&mut self, task: TaskId, sleeps: bool) {
         let cpu = self.rqs.entity(task).cpu;
+        let leaving = self.rqs.count_leaving(Member::Task(task));
         if self.go_from(Member::Task(task), self.rqs.level_of(task), 1, sleeps, true) {
-            self.uncount(cpu, 1);
+            self.uncount(cpu, 1, leaving);
         }
     }
 
     /// A group with this many tasks leaves its queue, because it is throttled.
     pub(super) fn stop_group(&mut self, group: Member, level: LevelId, tasks: u32, cpu: CpuId) {
+        let leaving = if tasks > 0 { self.rqs.count_leaving(group) } else { 0 };
         if self.go_from(group, level, tasks, false, false) {
-            self.uncount(cpu, tasks as usize);
+            self.uncount(cpu, tasks as usize, leaving);
         }
         if self.rqs.is_delayed(group) {
             self.discipline.end_delay(group);
@@ -343,9 +365,9 @@ impl Queues {
     }
 
     /// Tasks have left a CPU.
-    fn uncount(&mut self, cpu: CpuId, tasks: usize) {
+    fn uncount(&mut self, cpu: CpuId, tasks: usize, leaving: usize) {
         let queue = &mut self.rqs.cpus[cpu.index()];
-        queue.uncount(tasks);
+        queue.uncount(tasks, leaving);
         if queue.is_idling() && queue.nr_running() == 0 {
             self.rqs.idle.insert(cpu);
         }

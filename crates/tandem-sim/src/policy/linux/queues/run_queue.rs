@@ -61,7 +61,7 @@ pub(in crate::policy::linux) struct RunQueue {
     resched_lazy: bool,
     /// When the timer expires that ends the turn of its task, ns (`hrtick_timer`).
     hrtick_ns: Option<u64>,
-    /// Tasks that have blocked and are leaving.
+    /// Those of them that have blocked and are leaving.
     leaving: usize,
     /// The CPU had no task to run at its last decision.
     idling: bool,
@@ -127,16 +127,18 @@ impl RunQueue {
         self.nr_running
     }
 
-    /// Tasks have come.
+    /// Tasks have come, some of which are leaving.
     #[inline]
-    pub(super) fn count(&mut self, tasks: usize) {
+    pub(super) fn count(&mut self, tasks: usize, leaving: usize) {
         self.nr_running += tasks;
+        self.leaving += leaving;
     }
 
-    /// Tasks have left.
+    /// Tasks have left, some of which were leaving.
     #[inline]
-    pub(super) fn uncount(&mut self, tasks: usize) {
+    pub(super) fn uncount(&mut self, tasks: usize, leaving: usize) {
         self.nr_running -= tasks;
+        self.leaving -= leaving;
     }
 
     /// Tasks that run or wait, without those that have blocked and are leaving (`h_nr_runnable`).
@@ -150,7 +152,7 @@ impl RunQueue {
         self.leaving += 1;
     }
 
-    /// A task that was about to leave has left, or stays.
+    /// A task that was about to leave stays.
     pub fn leaves_no_longer(&mut self) {
         self.leaving -= 1;
     }

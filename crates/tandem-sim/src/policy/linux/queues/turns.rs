@@ -39,7 +39,7 @@ impl Queues {
     pub fn pick(&mut self, ctx: &mut Context<'_>, cpu: CpuId) -> Option<TaskId> {
         let root = LevelId::root(cpu);
         let mut level = root;
-        self.throttle_running(cpu);
+        self.throttle_running(ctx, cpu);
         loop {
             let chosen = self.discipline.pick(level, self.rqs.timeline(level))?;
             match chosen {
@@ -103,11 +103,17 @@ impl Queues {
     }
 
     /// Puts the running task of the CPU, which can go on, back into the queue.
-    pub fn put_back_current(&mut self, cpu: CpuId) {
+    pub fn put_back_current(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
+        self.throttle_running(ctx, cpu);
+        self.stop_running(cpu);
+        self.put_back(LevelId::root(cpu));
+    }
+
+    /// The task of the CPU, if it has one, runs no longer; what runs from the queues is still to be put back.
+    pub(super) fn stop_running(&mut self, cpu: CpuId) {
         if let Some(task) = self.rqs.cpus[cpu.index()].running {
             self.track(task);
             self.rqs.cpus[cpu.index()].running = None;
-            self.put_back(LevelId::root(cpu));
         }
     }
 

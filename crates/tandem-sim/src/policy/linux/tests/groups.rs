@@ -204,8 +204,7 @@ fn a_single_group_of_all_tasks_is_like_none() {
 }
 
 fn limited(quota_ms: u64) -> Cgroup {
-    let limit = BandwidthLimit { quota_us: quota_ms * 1000, period_us: 100_000 };
-    Cgroup { limit: Some(limit), ..cgroup(None, 100) }
+    Cgroup { limit: Some(limit(quota_ms, 100)), ..cgroup(None, 100) }
 }
 
 /// A hog takes slices of 5 ms at ticks, and is stopped at the first tick at which it owes something, which
@@ -229,43 +228,154 @@ fn throttle_cfs_rq() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+/// A limit of some quota and period, or none.
+pub(super) fn any_limit() -> impl Strategy<Value = Option<BandwidthLimit>> {
+    let limit = (1..30u64, prop::sample::select(vec![5, 7, 10, 33, 100u64]))
+        .prop_map(|(quota_ms, period_ms)| limit(quota_ms, period_ms));
+    prop::option::weighted(0.8, limit)
+}
 
-    /// A group never uses more than its quotas so far, but for a tick on each CPU; and one that always could
-    /// uses almost all.
+fn limit(quota_ms: u64, period_ms: u64) -> BandwidthLimit {
+    BandwidthLimit { quota_us: quota_ms * 1000, period_us: period_ms * 1000 }
+}
+
+/// What happens to groups with limits.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Sleep { hog: usize, time_ms: u64 },
+    Limit { cgroup: usize, limit: Option<BandwidthLimit> },
+}
+
+/// The limit of a group since it was last set: when that was, and what the group had used then.
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    limit: Option<BandwidthLimit>,
+    set_ns: u64,
+    used_ns: u64,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// A group never uses more than its quotas since its limit was set, but for a tick on each CPU; whatever
+    /// limits other groups have. Without limits, all run.
     #[test]
     fn limits_hold(
         era in prop::sample::select(ERAS.to_vec()),
-        quota_ms in 5..250u64,
-        sleeps in prop::collection::vec((0..3u32, 1..40u64), 0..30),
+        limits in prop::collection::vec(any_limit(), 3),
+        inner_is_nested: bool,
+        changes in prop::collection::vec(
+            prop_oneof![
+                3 => (0..5usize, 1..40u64).prop_map(|(hog, time_ms)| Change::Sleep { hog, time_ms }),
+                1 => (0..3usize, any_limit()).prop_map(|(cgroup, limit)| Change::Limit { cgroup, limit }),
+            ],
+            0..30,
+        ),
     ) {
-        let hog = |cgroup, cpu| Hog { cgroup, weight: 1024, cpu };
-        let all = [hog(Some(0), 0), hog(Some(0), 1), hog(Some(1), 2), hog(None, 0)];
-        let inner = cgroup(Some(0), 100);
-        let mut hand = hogs(era, 3, &[limited(quota_ms), inner], &all);
-        let never_slept = sleeps.is_empty();
-        for (task, time_ms) in sleeps.into_iter().chain([(0, 100)].repeat(10)) {
-            let cpu = all[task as usize].cpu;
-            let blocks = !never_slept && hand.running[cpu as usize] == Some(TaskId(task));
-            if blocks {
-                hand.block(CpuId(cpu));
-            }
-            hand.pass(time_ms * MS);
-            if blocks {
-                hand.wake_on(task, CpuId(cpu));
+        let parents = [None, Some(0), Some(usize::from(inner_is_nested))];
+        let cgroups: Vec<Cgroup> = parents
+            .iter()
+            .zip(&limits)
+            .map(|(&parent, &limit)| Cgroup { limit, ..cgroup(parent, 100) })
+            .collect();
+        let places = [(Some(0), 0), (Some(1), 0), (Some(1), 1), (Some(2), 1), (Some(2), 2), (None, 0)];
+        let all = places.map(|(cgroup, cpu)| Hog { cgroup, weight: 1024, cpu });
+        let is_in = |hog: &Hog, group: usize| {
+            std::iter::successors(hog.cgroup, |&at| parents[at]).any(|at| at == group)
+        };
+        let used_ns = |hand: &Hand, group: usize| -> u64 {
+            all.iter().zip(&hand.ran_ns).filter(|(hog, _)| is_in(hog, group)).map(|(_, ran_ns)| ran_ns).sum()
+        };
+        let mut hand = hogs(era, 3, &cgroups, &all);
+        let mut since: Vec<Since> =
+            limits.iter().map(|&limit| Since { limit, set_ns: 0, used_ns: 0 }).collect();
+        let at_last = [Change::Sleep { hog: 0, time_ms: 100 }].repeat(4);
+        for change in changes.into_iter().chain(at_last) {
+            match change {
+                Change::Sleep { hog, time_ms } => {
+                    let cpu = all[hog].cpu;
+                    let blocks = hand.running[cpu as usize] == Some(TaskId(hog as u32));
+                    if blocks {
+                        hand.block(CpuId(cpu));
+                    }
+                    hand.pass(time_ms * MS);
+                    if blocks {
+                        hand.wake_on(hog as u32, CpuId(cpu));
+                    }
+                }
+                Change::Limit { cgroup, limit } => {
+                    hand.tell(|linux, ctx| {
+                        linux.group_limit_changed(ctx, CgroupName::Declared(cgroup), limit);
+                    });
+                    since[cgroup] = Since { limit, set_ns: hand.now_ns, used_ns: used_ns(&hand, cgroup) };
+                    hand.pass(MS);
+                }
             }
             hand.linux.queues.check();
-            let ran_ns: u64 = hand.ran_ns[..3].iter().sum();
-            let quotas = hand.now_ns / (100 * MS) + 1;
-            prop_assert!(ran_ns <= quotas * quota_ms * MS + 3 * hand.linux.tick_period_ns());
+            for (group, since) in since.iter().enumerate() {
+                let Some(limit) = since.limit else { continue };
+                // The timer may run when a limit is set, and so a period may end soon.
+                let quotas = (hand.now_ns - since.set_ns) / (limit.period_us * 1000) + 2;
+                let used_ns = used_ns(&hand, group) - since.used_ns;
+                let most_ns = quotas * limit.quota_us * 1000 + 3 * hand.linux.tick_period_ns();
+                prop_assert!(used_ns <= most_ns, "group {group} of {limits:?}: {used_ns} of {most_ns}");
+            }
         }
-        if never_slept {
-            // CPU 0 is shared with another task.
-            let possible_ns = (hand.now_ns / 100 * quota_ms.min(250) / MS * MS).min(hand.now_ns * 2);
-            let ran_ns: u64 = hand.ran_ns[..3].iter().sum();
-            prop_assert!(ran_ns + 15 * MS >= possible_ns, "{ran_ns} of {possible_ns}");
+        for group in 0..cgroups.len() {
+            hand.tell(|linux, ctx| linux.group_limit_changed(ctx, CgroupName::Declared(group), None));
         }
+        hand.ran_ns.fill(0);
+        hand.pass(200 * MS);
+        prop_assert!(hand.ran_ns.iter().all(|&ran_ns| ran_ns > 0), "{:?}", hand.ran_ns);
+    }
+
+    /// A group whose tasks could always use its quotas uses almost all.
+    #[test]
+    fn limits_are_used_up(era in prop::sample::select(ERAS.to_vec()), quota_ms in 5..250u64) {
+        let hog = |cgroup, cpu| Hog { cgroup, weight: 1024, cpu };
+        let all = [hog(Some(0), 0), hog(Some(0), 1), hog(Some(1), 2), hog(None, 0)];
+        let mut hand = hogs(era, 3, &[limited(quota_ms), cgroup(Some(0), 100)], &all);
+        hand.pass(1_000 * MS);
+        // CPU 0 is shared with another task.
+        let possible_ms = 10 * quota_ms.min(200);
+        let ran_ns: u64 = hand.ran_ns[..3].iter().sum();
+        prop_assert!(ran_ns + 15 * MS >= possible_ms * MS, "{ran_ns} of {possible_ms} ms");
+    }
+}
+
+/// When a CPU takes its task off, each group of it that has no more time is throttled, not just the outer one.
+#[test]
+fn put_prev_entity() {
+    for era in ERAS {
+        let outer = Cgroup { limit: Some(limit(5, 10)), ..cgroup(None, 100) };
+        let inner = Cgroup { limit: Some(limit(5, 300)), ..cgroup(Some(0), 100) };
+        let mut hand = Hand::grouped(era, 1, &[1024], &[in_cgroup(None)], &[]);
+        let settings = LinuxSettings { tick_hz: 250, ..hand.linux.settings };
+        hand.linux = Linux::new(settings, &hand.machine, &[], &[in_cgroup(Some(1))], &[outer, inner], 1);
+        hand.start(0);
+        hand.pass(3_000 * MS);
+        let ran_ms = hand.ran_ns[0] / MS;
+        assert!((44..=54).contains(&ran_ms), "{era:?}: {ran_ms} ms of 50");
+    }
+}
+
+/// A group has one timer, however often its limit is set.
+#[test]
+fn start_cfs_bandwidth() {
+    for era in ERAS {
+        let all = [Hog { cgroup: Some(0), weight: 1024, cpu: 0 }];
+        let mut hand = hogs(era, 1, &[limited(20)], &all);
+        hand.pass(110 * MS);
+        for limit in [None, Some(limit(14, 70)), None, Some(limit(14, 70))] {
+            hand.tell(|linux, ctx| linux.group_limit_changed(ctx, CgroupName::Declared(0), limit));
+            hand.pass(MS);
+        }
+        hand.pass(86 * MS);
+        hand.ran_ns.fill(0);
+        hand.pass(7_000 * MS);
+        assert_eq!(hand.alarms.len(), 1, "{era:?}");
+        let ran_ms = hand.ran_ns[0] / MS;
+        assert!((1385..=1415).contains(&ran_ms), "{era:?}: {ran_ms} ms of 1400");
     }
 }
 

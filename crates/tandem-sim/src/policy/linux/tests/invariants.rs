@@ -1,10 +1,12 @@
 //! Invariants under any behaviour of tasks.
 
 use super::*;
-use crate::scenario::BandwidthLimit;
+use crate::scenario::{BandwidthLimit, CgroupName};
+use std::collections::BTreeSet;
 
 const TASKS: u32 = 6;
 const CPUS: u32 = 3;
+const CGROUPS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -24,6 +26,7 @@ enum Step {
     YieldTo { cpu: u32, target: u32 },
     Move { task: u32, to: u32 },
     Steal { cpu: u32, time_us: u64 },
+    Limit { cgroup: usize, limit: Option<BandwidthLimit> },
     Pass { time_us: u64 },
 }
 
@@ -38,6 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (cpu.clone(), task.clone()).prop_map(|(cpu, target)| Step::YieldTo { cpu, target }),
         2 => (task, cpu.clone()).prop_map(|(task, to)| Step::Move { task, to }),
         1 => (cpu, 0..9000u64).prop_map(|(cpu, time_us)| Step::Steal { cpu, time_us }),
+        1 => (0..CGROUPS, groups::any_limit()).prop_map(|(cgroup, limit)| Step::Limit { cgroup, limit }),
         4 => (0..9000u64).prop_map(|time_us| Step::Pass { time_us }),
     ];
     prop::collection::vec(step, 1..120)
@@ -118,6 +122,11 @@ impl World {
                 }
             }
             Step::Steal { cpu, time_us } => self.hand.stolen_ns[cpu as usize] += time_us * 1000,
+            Step::Limit { cgroup, limit } => {
+                self.hand.tell(|linux, ctx| {
+                    linux.group_limit_changed(ctx, CgroupName::Declared(cgroup), limit);
+                });
+            }
             Step::Pass { time_us } => self.hand.pass(time_us * 1000),
         }
     }
@@ -136,6 +145,12 @@ impl World {
             let entities = waiting.iter().map(|&task| linux.queues.entity(task));
             assert!(entities.clone().all(|entity| entity.queued && entity.cpu == cpu));
             assert_eq!(queue.nr_running(), waiting.len() + usize::from(queue.curr().is_some()));
+            let leaving = entities.filter(|entity| entity.delayed).count();
+            assert_eq!(
+                queue.nr_runnable(),
+                queue.nr_running() - leaving,
+                "those that are leaving do not count"
+            );
             assert!(
                 queue.curr().is_some() || queue.tasks().is_empty(),
                 "no CPU idles while something waits for it"
@@ -149,6 +164,8 @@ impl World {
                 assert!(queue.curr().is_some() || loads.cpu_util(cpu) == 0, "so is its use");
             }
         }
+        let timers = self.hand.alarms.iter().map(|alarm| alarm.token);
+        assert_eq!(timers.clone().collect::<BTreeSet<_>>().len(), timers.count(), "a group has one timer");
         let runnable = self.states.iter().filter(|&&state| state == State::Runnable).count();
         assert_eq!(staying, runnable, "no task is lost or there twice");
     }
@@ -160,14 +177,14 @@ proptest! {
         era in prop::sample::select(ERAS.to_vec()),
         grouped: bool,
         places in prop::collection::vec(0..4usize, TASKS as usize),
-        limit_ms in prop::option::of(1..12u64),
+        limits in prop::collection::vec(groups::any_limit(), CGROUPS),
         steps in steps(),
     ) {
         let weights = [1024, 1024, 335, 15, 9548, 88761];
         // Two cgroups side by side, and one in the second.
         let cgroups = [(None, 100), (None, 200), (Some(1), 50)];
         let mut cgroups = cgroups.map(|(parent, weight)| groups::cgroup(parent, weight));
-        cgroups[1].limit = limit_ms.map(|ms| BandwidthLimit { quota_us: ms * 1000, period_us: 10_000 });
+        cgroups.iter_mut().zip(limits).for_each(|(cgroup, limit)| cgroup.limit = limit);
         let sets: Vec<_> = places.iter().map(|place| groups::in_cgroup(place.checked_sub(1))).collect();
         let mut world = World {
             hand: match grouped {
