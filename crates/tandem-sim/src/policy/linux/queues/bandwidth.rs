@@ -2,17 +2,17 @@
 //!
 //! Problem: a group may use no more than its quota in each period, on all CPUs together.
 //!
-//! Approach: a group has a pool, which a timer fills once a period. Each CPU takes slices of it, and is charged
-//! with the rest. A CPU that finds nothing there is throttled when it next decides: the group leaves its
-//! parent's queue there, with all tasks, until the timer has paid what it owes. As CPUs are charged at ticks,
-//! wake-ups and switches, they use more than they have, by up to a tick, and owe it. A queue that becomes
-//! empty gives back to the pool what it has, but for a millisecond. Groups may have limits within groups that
-//! have limits; each has one timer, which goes on if its limit changes.
+//! Approach: a group has a pool, which a timer fills once a period. Each CPU takes slices of it, and is
+//! charged with the rest. A CPU that finds nothing there is throttled when it next decides: the group leaves
+//! its parent's queue there, with all tasks, until the timer has paid what it owes. As CPUs are charged at
+//! ticks, wake-ups and switches, they use more than they have, by up to a tick, and owe it. A queue that
+//! becomes empty gives back to the pool what it has, but for a millisecond. Groups may have limits within
+//! groups that have limits; each has one timer, which goes on if its limit changes.
 //!
-//! Limits: one rule for all releases, that of 6.12. What a CPU holds does not expire at the end of the period,
-//! as it does in 3.6 and 5.2, where limits therefore bind too early if a group runs briefly on many CPUs; CPUs
-//! that are throttled get nothing of what is given back before the end of the period (no slack timer); a
-//! timer that did not run is due at the next multiple of the period.
+//! Limits: one rule for all releases, that of 6.12. What a CPU holds does not expire at the end of the
+//! period, as it does in 3.6 and 5.2, where limits therefore bind too early if a group runs briefly on many
+//! CPUs; CPUs that are throttled get nothing of what is given back before the end of the period (no slack
+//! timer); a timer that did not run is due at the next multiple of the period.
 
 use super::Queues;
 use super::member::{GroupId, LevelId, Member};
@@ -115,8 +115,8 @@ impl Queues {
         }
     }
 
-    /// Throttles those groups that run on a CPU and have no more time, the inner ones first, unless their pools
-    /// have got some meanwhile (`put_prev_entity()`, `check_cfs_rq_runtime()`).
+    /// Throttles those groups that run on a CPU and have no more time, the inner ones first, unless their
+    /// pools have got some meanwhile (`put_prev_entity()`, `check_cfs_rq_runtime()`).
     pub(super) fn throttle_running(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         let mut level = LevelId::root(cpu);
         while let Some(Member::Group(below)) = self.rqs.timeline(level).curr() {
@@ -206,8 +206,8 @@ impl Queues {
         }
     }
 
-    /// A group gets another limit, or none (`tg_set_cfs_bandwidth()`). Its timer, if it runs, goes on: the next
-    /// period begins when it expires.
+    /// A group gets another limit, or none (`tg_set_cfs_bandwidth()`). Its timer, if it runs, goes on: the
+    /// next period begins when it expires.
     pub fn set_limit(&mut self, ctx: &mut Context<'_>, group: GroupId, limit: Option<BandwidthLimit>) {
         let cpus = self.rqs.cpus.len();
         self.rqs.groups[group.index()].limit = limit.map(|limit| Box::new(Bandwidth::new(limit)));

@@ -8,9 +8,9 @@
 //! as that was empty, the group joins its parent's, as a sleeper that wakes up. A task that leaves takes the
 //! group along if it was the last, and so on. The weights of the groups on the way follow.
 //!
-//! Limits: the weight of a group on a CPU is its shares times its load here by that on all CPUs, as it is when
-//! the weight is reckoned: at each tick, and when a task comes or goes here. In kernels, the total lags behind
-//! by up to some 10 ms.
+//! Limits: the weight of a group on a CPU is its shares times its load here by that on all CPUs, as it is
+//! when the weight is reckoned: at each tick, and when a task comes or goes here. In kernels, the total lags
+//! behind by up to some 10 ms.
 
 use super::bandwidth::Bandwidth;
 use super::group_load::GroupLoad;

@@ -343,7 +343,8 @@ proptest! {
     }
 }
 
-/// When a CPU takes its task off, each group of it that has no more time is throttled, not just the outer one.
+/// When a CPU takes its task off, each group of it that has no more time is throttled, not just the outer
+/// one.
 #[test]
 fn put_prev_entity() {
     for era in ERAS {
