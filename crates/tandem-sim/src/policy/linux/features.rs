@@ -28,6 +28,8 @@ pub(super) struct EevdfFeatures {
     /// What a task owes when its dequeue is delayed cannot grow until it leaves or wakes up (7.1,
     /// `update_entity_lag()`).
     pub delayed_debt_is_fixed: bool,
+    /// A task in its slice stays protected if its weight changes (7.1, `rescale_entity()`).
+    pub reweigh_keeps_protection: bool,
 }
 
 /// The load measure of tasks and CPUs; `queues/load.rs` describes each.
@@ -550,6 +552,7 @@ const EEVDF_6_12: EevdfFeatures = EevdfFeatures {
     lag_of_slice_and_tick: false,
     buddy_at_wakeup: false,
     delayed_debt_is_fixed: false,
+    reweigh_keeps_protection: false,
 };
 
 const EEVDF_6_18: EevdfFeatures = EevdfFeatures { unprotected_resched: true, ..EEVDF_6_12 };
@@ -569,6 +572,7 @@ const EEVDF_7_3: EevdfFeatures = EevdfFeatures {
     lag_of_slice_and_tick: true,
     buddy_at_wakeup: true,
     delayed_debt_is_fixed: true,
+    reweigh_keeps_protection: true,
     ..EEVDF_6_18
 };
 

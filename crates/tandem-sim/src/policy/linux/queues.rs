@@ -394,13 +394,13 @@ impl Queues {
         }
     }
 
-    /// A task that waits leaves the queue of its CPU, which is charged up to now.
-    fn leave(&mut self, task: TaskId, cpu: CpuId) {
+    /// A task that waits leaves the queue of its CPU, which is charged up to now; `sleeps`: it has blocked.
+    fn leave(&mut self, task: TaskId, cpu: CpuId, sleeps: bool) {
         self.track(task);
         let queue = &mut self.rqs.cpus[cpu.index()];
         self.rqs.load.count_out(queue, &mut self.rqs.entities[task.index()]);
         self.contribute(task, self.entity(task).averages.contribution(), 0);
-        self.go(task, false);
+        self.go(task, sleeps);
     }
 
     fn move_to_list_head(&mut self, task: TaskId) {
@@ -417,7 +417,8 @@ impl Queues {
         let Some(current) = queue.curr() else {
             return self.reschedule(ctx, cpu);
         };
-        if self.is_throttled(task, cpu) {
+        let is_leaving = self.wakeup_removes_delayed && self.rqs.entities[task.index()].delayed;
+        if is_leaving || self.is_throttled(task, cpu) {
             return;
         }
         self.charge(ctx, cpu);
@@ -475,7 +476,7 @@ impl Queues {
     pub fn move_queued(&mut self, ctx: &mut Context<'_>, task: TaskId, from: CpuId, to: CpuId) {
         self.charge(ctx, from);
         self.charge(ctx, to);
-        self.leave(task, from);
+        self.leave(task, from, false);
         self.change_cpu(task, to);
         self.join(ctx, task, true, Coming::Moved);
     }
@@ -502,7 +503,7 @@ impl Queues {
     pub fn leave_at_last(&mut self, ctx: &mut Context<'_>, task: TaskId) {
         let cpu = self.rqs.entities[task.index()].cpu;
         self.charge(ctx, cpu);
-        self.leave(task, cpu);
+        self.leave(task, cpu, true);
         self.discipline.end_delay(Member::Task(task));
         self.rqs.entities[task.index()].delayed = false;
     }
@@ -604,6 +605,7 @@ impl Queues {
             if let Discipline::Eevdf(eevdf) = &self.discipline {
                 let weighted = tasks.waiting().map(|member| eevdf.weighted_vruntime(member));
                 assert_eq!(eevdf.waiting_vruntime(level), weighted.sum::<i128>());
+                assert_eq!(eevdf.blocked(level), None, "no CPU is about to decide");
             }
             assert!(
                 tasks.waiting().map(|member| discipline.dequeue(level, member)).is_sorted(),

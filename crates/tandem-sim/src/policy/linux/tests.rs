@@ -13,6 +13,7 @@ use tandem_machine::cpumask::CpuMask;
 mod directed_yield;
 mod eras;
 mod fairness;
+mod group_entities;
 mod groups;
 mod invariants;
 mod loads;

@@ -125,8 +125,12 @@ impl Eevdf {
             |distance: i64| (i128::from(distance) * i128::from(it.weight) / i128::from(weight.max(1))) as i64;
         match average {
             Some(average) => {
+                let stays_protected = self.features.reweigh_keeps_protection && it.is_protected();
                 it.vruntime = average - scaled(average - it.vruntime);
                 it.deadline = average + scaled(it.deadline - average);
+                if stays_protected {
+                    it.chosen_deadline = it.deadline;
+                }
             }
             None => it.lag = scaled(it.lag),
         }
@@ -288,6 +292,11 @@ impl Eevdf {
         }
     }
 
+    /// Nothing runs from the queue any longer (`put_prev_entity()`).
+    pub fn put_prev(&mut self, level: LevelId) {
+        self.queues[level.index()].blocked = None;
+    }
+
     /// The task begins a turn.
     #[inline]
     pub fn set_next(&mut self, level: LevelId, task: Member) {
@@ -324,7 +333,9 @@ impl Eevdf {
         if delays {
             self.note_lag(level, tasks, task);
             self.members[task].is_leaving = true;
-            self.queues[level.index()].blocked = Some(task);
+            if tasks.curr() == Some(task) {
+                self.queues[level.index()].blocked = Some(task);
+            }
         }
         delays
     }
@@ -365,6 +376,10 @@ impl Eevdf {
 
     pub fn weighted_vruntime(&self, task: Member) -> i128 {
         self.members[task].weighted_vruntime()
+    }
+
+    pub fn blocked(&self, level: LevelId) -> Option<Member> {
+        self.queues[level.index()].blocked
     }
 
     pub fn task_mut(&mut self, task: TaskId) -> &mut EevdfTask {

@@ -197,6 +197,13 @@ impl Discipline {
         }
     }
 
+    /// Nothing runs from the queue any longer.
+    pub fn put_prev(&mut self, level: LevelId) {
+        if let Self::Eevdf(eevdf) = self {
+            eevdf.put_prev(level);
+        }
+    }
+
     /// A task begins a turn on its CPU.
     #[inline]
     pub fn set_next(&mut self, level: LevelId, task: Member) {

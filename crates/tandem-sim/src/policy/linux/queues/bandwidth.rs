@@ -20,7 +20,7 @@ use crate::policy::linux::discipline::Coming;
 use crate::policy::{Alarm, Context};
 use crate::scenario::BandwidthLimit;
 use std::collections::VecDeque;
-use tandem_machine::ids::CpuId;
+use tandem_machine::ids::{CpuId, TaskId};
 
 /// What a CPU takes at once (`sched_cfs_bandwidth_slice_us`), ns.
 const SLICE_NS: i64 = 5_000_000;
@@ -188,6 +188,7 @@ impl Queues {
         if !self.rqs.timeline(below).is_empty() {
             let clock_ns = self.of(cpu).clock.task_ns;
             self.track_level(below, clock_ns);
+            self.update_weight(below);
             self.come_from(ctx, Member::Group(below), level, tasks, Coming::Woken);
         }
         if self.of(cpu).curr().is_none() {
@@ -221,8 +222,12 @@ impl Queues {
     }
 
     /// Whether the task's group, or one above it, is throttled on a CPU.
-    pub fn is_throttled(&self, task: tandem_machine::ids::TaskId, cpu: CpuId) -> bool {
-        let mut level = self.rqs.level_on(task, cpu);
+    pub fn is_throttled(&self, task: TaskId, cpu: CpuId) -> bool {
+        self.is_in_throttled(self.rqs.level_on(task, cpu))
+    }
+
+    /// Whether the group of this queue, or one above it, is throttled on its CPU (`throttled_hierarchy()`).
+    pub(super) fn is_in_throttled(&self, mut level: LevelId) -> bool {
         while let Some((_, above)) = self.rqs.up(level) {
             if self.rqs.level(level).throttled {
                 return true;

@@ -307,7 +307,7 @@ impl Queues {
     }
 
     /// A task leaves its queue, in which it waits or runs, and groups that it leaves empty leave theirs.
-    /// `sleeps`: it blocks, and so its group should run on.
+    /// `sleeps`: it blocks or has blocked, and so its group should run on.
     pub(super) fn go(&mut self, task: TaskId, sleeps: bool) {
         let cpu = self.rqs.entity(task).cpu;
         let leaving = self.rqs.count_leaving(Member::Task(task));
@@ -358,7 +358,7 @@ impl Queues {
                 self.counters.delayed += 1;
                 self.rqs.set_delayed(member, true);
                 leaves = false;
-            } else if !leaves && std::mem::take(&mut runs_on) {
+            } else if !leaves && std::mem::take(&mut runs_on) && !self.is_in_throttled(level) {
                 self.mark_next(member, level);
             }
         }
@@ -391,7 +391,7 @@ impl Queues {
 
     /// A group that was leaving its queue does.
     pub(super) fn group_leaves_at_last(&mut self, member: Member, level: LevelId) {
-        self.go_from(member, level, 0, false, true);
+        self.go_from(member, level, 0, true, true);
         self.discipline.end_delay(member);
         self.rqs.set_delayed(member, false);
     }
@@ -410,10 +410,12 @@ impl Queues {
     }
 
     /// The weight of a group on a CPU follows that of its queue there (`update_cfs_group()`, before
-    /// `update_cfs_shares()`).
+    /// `update_cfs_shares()`), unless it or a group above it is throttled. Under EEVDF, an empty one keeps its
+    /// weight, by which it pays for having run ahead.
     pub(super) fn update_weight(&mut self, level: LevelId) {
         let cpus = self.rqs.cpus.len();
         let at = &mut self.rqs.levels[level.index() - cpus];
+        let is_empty = at.tasks.is_empty();
         let group = &mut self.rqs.groups[at.group.index()];
         let (contribution, here) = at.contribution(self.rqs.load);
         group.total = group.total - at.contribution + contribution;
@@ -421,8 +423,9 @@ impl Queues {
         let total = group.total - contribution + here;
         let part = if total > 0 { scale(group.shares, here, total) } else { group.shares };
         let weight = part.clamp(WEIGHT_MIN, group.shares.max(WEIGHT_MIN)) as u32;
-        if weight != at.weight {
-            let parent = at.parent;
+        let keeps_weight = is_empty && self.discipline.cfs().is_none() || self.is_in_throttled(level);
+        if weight != self.rqs.level(level).weight && !keeps_weight {
+            let parent = self.rqs.level(level).parent;
             self.reweigh(Member::Group(level), parent, weight);
         }
         self.update_contribution(level);

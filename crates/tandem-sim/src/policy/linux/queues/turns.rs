@@ -119,7 +119,9 @@ impl Queues {
 
     /// Puts what runs from a queue back into it, and so on in the queues below it.
     pub(super) fn put_back(&mut self, mut level: LevelId) {
-        while let Some(member) = self.rqs.timeline(level).curr() {
+        loop {
+            self.discipline.put_prev(level);
+            let Some(member) = self.rqs.timeline(level).curr() else { return };
             self.rqs.timeline_mut(level).stop();
             self.insert(member, level);
             let Member::Group(below) = member else { return };
@@ -232,7 +234,8 @@ impl Queues {
             self.counters.delayed += 1;
             self.track(task);
             self.rqs.cpus[cpu.index()].running = None;
-            self.put_back(level);
+            self.rqs.timeline_mut(level).stop();
+            self.insert(Member::Task(task), level);
             let entity = &mut self.rqs.entities[task.index()];
             entity.delayed = true;
             self.rqs.cpus[cpu.index()].begins_to_leave();
