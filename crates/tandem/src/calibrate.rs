@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::thread;
-use tandem_lab::calibrate::search;
+use tandem_lab::calibrate::{Plan, search};
 use tandem_lab::experiment::Experiment;
 use tandem_lab::experiment::calibration::{SET_FILE, SetState, read_sets, write_sets};
 use tandem_lab::runner::{ExperimentError, RunOptions};
@@ -30,9 +30,12 @@ const MAX_POINTS: usize = 1_000_000;
 pub struct Args {
     /// Experiments, by the names of their folders; all that have calibrations if none is named
     names: Vec<String>,
-    /// Points to try for each calibration
-    #[arg(long, value_name = "NUMBER", default_value_t = 384, allow_negative_numbers = true, value_parser = parse_points)]
-    points: usize,
+    /// Points to try for each calibration; a set with fewer is extended, one with more is kept [default: 384]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_points)]
+    points: Option<usize>,
+    /// Search anew where a complete set is known
+    #[arg(long)]
+    again: bool,
     /// Seed of the first replication; the next ones count up from it
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
@@ -65,34 +68,44 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let jobs = args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let options = RunOptions { seed: args.seed, jobs };
     let cancel = cancelled_by_interrupt()?;
-    for (path, experiment) in &experiments {
+    let plan = Plan { points: args.points, again: args.again };
+    let all = experiments.iter().flat_map(|(path, experiment)| {
+        experiment.calibrations.iter().map(move |calibration| (path, experiment, calibration))
+    });
+    let mut all: Vec<_> = all.collect();
+    // What was interrupted goes on first; the sort is stable.
+    all.sort_by_key(|(_, _, calibration)| !calibration.is_interrupted());
+    for (path, experiment, calibration) in all {
+        let name = &*calibration.table.name;
+        let start = plan.start(calibration);
+        let is_complete = start.tried >= start.planned;
         // Sets of calibrations that the experiment no longer has go with the first save.
         let mut sets = read_sets(path).map_err(BadInput::new)?;
         sets.retain(|name, _| experiment.calibrations.iter().any(|it| *it.table.name == *name));
-        for calibration in &experiment.calibrations {
-            let name = &*calibration.table.name;
-            let bar = Bar::new(&format!("{} {name}", experiment.name), "points");
-            let save = |set: &_| {
-                sets.insert(name.clone(), Clone::clone(set));
-                write_sets(path, &sets).map_err(Stop::Save)
-            };
-            let found = search(experiment, calibration, args.points, options, &bar, &cancel, save);
-            let set = match found {
-                Ok(set) => set,
-                Err(Stop::Run(error)) => return Err(BadInput::new(error).into()),
-                Err(Stop::Save(error)) => {
-                    let file = path.join(SET_FILE);
-                    return Err(error).with_context(|| format!("cannot write {}", file.display()));
-                }
-            };
-            bar.line();
-            drop(bar);
-            let mut found = calibration.clone();
-            found.set = SetState::Known(set);
-            writeln!(io::stdout(), "{}: {}", experiment.name, found.sentence(&experiment.name))?;
-            if cancel.load(Ordering::Relaxed) {
-                anyhow::bail!("interrupted; the next `tandem calibrate` goes on from here");
+        let bar = Bar::new(&format!("{} {name}", experiment.name), "points");
+        let save = |set: &_| {
+            sets.insert(name.clone(), Clone::clone(set));
+            write_sets(path, &sets).map_err(Stop::Save)
+        };
+        let set = match search(experiment, calibration, plan, options, &bar, &cancel, save) {
+            Ok(set) => set,
+            Err(Stop::Run(error)) => return Err(BadInput::new(error).into()),
+            Err(Stop::Save(error)) => {
+                let file = path.join(SET_FILE);
+                return Err(error).with_context(|| format!("cannot write {}", file.display()));
             }
+        };
+        bar.line();
+        drop(bar);
+        let mut found = calibration.clone();
+        found.set = SetState::Known(set);
+        let kept = match is_complete {
+            true => "; it was complete: --again searches anew, a larger --points goes on",
+            false => "",
+        };
+        writeln!(io::stdout(), "{}: {}{kept}", experiment.name, found.sentence(&experiment.name))?;
+        if cancel.load(Ordering::Relaxed) {
+            anyhow::bail!("interrupted; the next `tandem calibrate` goes on from here");
         }
     }
     Ok(())
@@ -100,7 +113,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Why a search ended early.
 enum Stop {
-    /// A point could not be run.
+    /// Threads could not be started.
     Run(ExperimentError),
     /// The set could not be written.
     Save(io::Error),

@@ -4,8 +4,8 @@
 //! variant depends on a. So the first cell leaves the effect open, and both together determine it.
 
 use super::*;
-use crate::experiment::calibration::{read_sets, write_sets};
-use crate::results::{Cell, ExperimentResults};
+use crate::experiment::calibration::{Free, read_sets, write_sets};
+use crate::results::{Cell, ExperimentResults, Key};
 use crate::runner::run_with;
 use proptest::prelude::*;
 use std::fs;
@@ -108,15 +108,19 @@ fn options(jobs: usize) -> RunOptions {
     RunOptions { seed: 1, jobs: NonZeroUsize::new(jobs).unwrap() }
 }
 
-/// Searches, and leaves the set beside the experiment.
+/// Searches with so many points, and leaves the set beside the experiment.
 fn calibrate(folder: &Path, points: usize, jobs: usize) -> CalibratedSet {
+    calibrate_as(folder, Plan { points: Some(points), again: false }, jobs)
+}
+
+fn calibrate_as(folder: &Path, plan: Plan, jobs: usize) -> CalibratedSet {
     let experiment = Experiment::read(folder).unwrap();
     let save = |set: &CalibratedSet| {
         write_sets(folder, &[("constants".to_owned(), set.clone())].into()).unwrap();
         Ok::<(), ExperimentError>(())
     };
     let (calibration, no_cancel) = (&experiment.calibrations[0], AtomicBool::new(false));
-    search_with(&experiment, calibration, points, options(jobs), &(), &no_cancel, save, &engine).unwrap()
+    search_with(&experiment, calibration, plan, options(jobs), &(), &no_cancel, save, &engine).unwrap()
 }
 
 fn reproduce(folder: &Path) -> ExperimentResults {
@@ -187,7 +191,7 @@ fn a_set_depends_neither_on_jobs_nor_on_interruptions() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 2.0, OPEN);
     let whole = calibrate(folder.path(), 96, 1);
-    assert_eq!(calibrate(folder.path(), 96, 3), whole, "a complete set is searched anew");
+    assert_eq!(calibrate_as(folder.path(), Plan { points: Some(96), again: true }, 3), whole);
     fs::remove_file(folder.path().join("calibrated.json")).unwrap();
 
     let experiment = Experiment::read(folder.path()).unwrap();
@@ -203,13 +207,72 @@ fn a_set_depends_neither_on_jobs_nor_on_interruptions() {
         Ok::<(), ExperimentError>(())
     };
     let calibration = &experiment.calibrations[0];
-    search_with(&experiment, calibration, 96, options(2), &(), &cancel, save, &interrupted).unwrap();
+    let plan = Plan { points: Some(96), again: false };
+    search_with(&experiment, calibration, plan, options(2), &(), &cancel, save, &interrupted).unwrap();
     let kept = &read_sets(folder.path()).unwrap()["constants"];
     assert_eq!((kept.tried, kept.planned), (64, 96));
+    assert!((1..32).contains(&kept.running.len()), "of the running wave what was judged is kept");
     let results = reproduce(folder.path());
     assert!(results.calibrations[0].contains("of 64 points meet the baseline"), "{:?}", results.calibrations);
     assert!(results.calibrations[0].contains(", of 96 planned"), "{:?}", results.calibrations);
-    assert_eq!(calibrate(folder.path(), 96, 2), whole);
+    assert_eq!(calibrate(folder.path(), 32, 2), whole, "it goes on as planned, however few are asked for");
+}
+
+#[test]
+fn a_complete_set_is_kept_until_more_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, OPEN);
+    let set = calibrate(folder.path(), 50, 2);
+    assert_eq!((set.tried, set.planned), (50, 50), "as many as asked for");
+    let experiment = Experiment::read(folder.path()).unwrap();
+    for plan in [Plan::default(), Plan { points: Some(10), again: false }] {
+        let never = |_: &Scenario, _| -> Result<RunMetrics, std::io::Error> { panic!("nothing is run") };
+        let save = |_: &CalibratedSet| -> Result<(), ExperimentError> { panic!("nothing is written") };
+        let (calibration, cancel) = (&experiment.calibrations[0], AtomicBool::new(false));
+        let kept = search_with(&experiment, calibration, plan, options(2), &(), &cancel, save, &never);
+        assert_eq!(kept.unwrap(), set);
+    }
+    let more = calibrate(folder.path(), 70, 2);
+    assert_eq!((more.tried, &more.accepted[..set.accepted.len()]), (70, &set.accepted[..]));
+    let anew = calibrate_as(folder.path(), Plan { points: Some(50), again: true }, 2);
+    assert_eq!(anew, set);
+}
+
+#[test]
+fn the_experiments_own_values_are_tried_first() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, DETERMINED);
+    let set = calibrate(folder.path(), 1, 2);
+    let own: Parameters = ["a", "b"].map(|name| (name.to_owned(), Key::Text("2s".into()))).into();
+    assert_eq!((set.tried, set.accepted), (1, vec![own]));
+}
+
+#[test]
+fn points_are_counted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, OPEN);
+    let set = calibrate(folder.path(), 256, 2);
+    let distinct: std::collections::BTreeSet<&Parameters> = set.accepted.iter().collect();
+    assert_eq!(distinct.len(), set.accepted.len());
+}
+
+#[test]
+fn a_point_that_cannot_be_measured_does_not_meet_the_baseline() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, OPEN);
+    let experiment = Experiment::read(folder.path()).unwrap();
+    let fragile = |scenario: &Scenario, seed| match scenario.length_ns > 2_500_000_000 {
+        true => Err(std::io::Error::other("refused")),
+        false => engine(scenario, seed),
+    };
+    let (calibration, cancel) = (&experiment.calibrations[0], AtomicBool::new(false));
+    let plan = Plan { points: Some(96), again: false };
+    let save = |_: &CalibratedSet| Ok::<(), ExperimentError>(());
+    let set = search_with(&experiment, calibration, plan, options(2), &(), &cancel, save, &fragile).unwrap();
+    assert_eq!(set.tried, 96);
+    // log2 of 2.5 is 1.32, from 1 s to 4 s.
+    let part = |point: &Parameters| calibration.parts(point).unwrap()[0];
+    assert!(!set.accepted.is_empty() && set.accepted.iter().all(|point| part(point) < 0.67));
 }
 
 #[test]
@@ -261,6 +324,33 @@ fn points_that_no_longer_meet_the_baseline_are_left_out() {
     let results = run_with(&experiment, options(2), &(), &AtomicBool::new(false), slower).unwrap();
     assert!(results.calibrations[0].ends_with("12 of 12 no longer meet the baseline: calibrate again"));
     assert_eq!(effect(&results).open_range_pct(), None);
+}
+
+/// Also where accepted points lie close together, so that steps lead nowhere else.
+#[test]
+fn every_tenth_of_each_constant_is_visited() {
+    let constants = (b'a'..).take(BASES.len()).map(|letter| (letter as char).to_string());
+    let free = constants.map(|name| Free::of(&name, &Key::Number(0), &Key::Number(1)).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, OPEN);
+    let experiment = Experiment::read(folder.path()).unwrap();
+    let calibration = Calibration { free: free.collect(), ..experiment.calibrations[0].clone() };
+    let mut set = Plan::default().start(&calibration);
+    let mut visited = [[false; 10]; BASES.len()];
+    while set.tried < set.planned {
+        for point in wave(&calibration, &[], &set) {
+            let parts = calibration.parts(&point).unwrap();
+            for (tenths, part) in visited.iter_mut().zip(&parts) {
+                tenths[((10.0 * part) as usize).min(9)] = true;
+            }
+            if set.accepted.is_empty() {
+                set.nearest.push((point, 2.0));
+                set.nearest.truncate(1);
+            }
+        }
+        set.tried += WAVE;
+    }
+    assert_eq!(visited, [[true; 10]; BASES.len()]);
 }
 
 #[test]

@@ -69,6 +69,10 @@ pub struct CalibratedSet {
     pub planned: usize,
     /// How many it has tried; less than planned after an interruption.
     pub tried: usize,
+    /// Misfits of the points of the running wave that were judged before an interruption, by their positions
+    /// in the wave.
+    #[serde(default)]
+    pub running: Vec<(usize, f64)>,
     /// The accepted points, in the order in which they were found.
     pub accepted: Vec<Parameters>,
     /// The points with the least misfits, and these; accepted ones among them.
@@ -89,7 +93,7 @@ pub struct Free {
 }
 
 impl Free {
-    fn of(name: &str, low: &Key, high: &Key) -> Option<Self> {
+    pub(crate) fn of(name: &str, low: &Key, high: &Key) -> Option<Self> {
         let ((low, is_time), (high, high_is_time)) = (number(low)?, number(high)?);
         let is_range = low.is_finite() && high.is_finite() && low < high && is_time == high_is_time;
         is_range.then(|| Self { name: name.into(), low, high, is_time })
@@ -111,6 +115,13 @@ impl Free {
         }
         let short: f64 = format!("{number:.4e}").parse().unwrap_or(number);
         Key::Decimal(Decimal(short.clamp(self.low, self.high)))
+    }
+
+    /// Whether a value is within the bounds.
+    fn is_within(&self, value: &Key) -> bool {
+        number(value).is_some_and(|(number, is_time)| {
+            is_time == self.is_time && (self.low..=self.high).contains(&number)
+        })
     }
 
     /// The part of the way at which this value is.
@@ -142,6 +153,22 @@ impl Calibration {
     /// The parts of the ways between the bounds at which a point is; `None` if it lacks a value.
     pub fn parts(&self, point: &Parameters) -> Option<Vec<f64>> {
         self.free.iter().map(|free| free.part(point.get(&free.name)?)).collect()
+    }
+
+    /// The points that the experiment's own values of the constants make, where they are within the bounds:
+    /// one, unless its cases differ in them.
+    pub fn own_points(&self, experiment: &Experiment) -> Vec<Parameters> {
+        let mut points: Vec<Parameters> = Vec::new();
+        for &case in &self.cases {
+            let Case { parameters, source, .. } = &experiment.cases[case];
+            let value = |free: &Free| {
+                let value = parameters.get(&free.name).or_else(|| source.parameters().get(&free.name))?;
+                free.is_within(value).then(|| (free.name.clone(), value.clone()))
+            };
+            let point: Option<Parameters> = self.free.iter().map(value).collect();
+            points.extend(point.filter(|point| !points.contains(point)));
+        }
+        points
     }
 
     /// The calibrated cells of the baseline that have a published value: positions of their case and metric.
@@ -227,6 +254,11 @@ impl Calibration {
         }
         chosen.truncate(most);
         chosen.into_iter().map(|at| points[at].0.clone()).collect()
+    }
+
+    /// Whether its set is current but not complete.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(&self.set, SetState::Known(set) if set.tried < set.planned)
     }
 
     /// What is known of the set, in a sentence or two; `name` is the experiment's.
@@ -338,14 +370,15 @@ pub fn read_sets(folder: &Path) -> Result<Sets, FileError> {
 /// If it cannot be written.
 pub fn write_sets(folder: &Path, sets: &Sets) -> io::Result<()> {
     let mut text = String::new();
-    for (name, CalibratedSet { against, planned, tried, accepted, nearest }) in sets {
+    for (name, CalibratedSet { against, planned, tried, running, accepted, nearest }) in sets {
         let points: Vec<String> = accepted.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
         let nearest: Vec<String> = nearest.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
         text += if text.is_empty() { "{\n" } else { ",\n" };
         text += &format!(
-            "{}: {{\"against\": {}, \"planned\": {planned}, \"tried\": {tried},\n\"nearest\": [\n{}\n],\n\"accepted\": [\n{}\n]}}",
+            "{}: {{\"against\": {}, \"planned\": {planned}, \"tried\": {tried}, \"running\": {},\n\"nearest\": [\n{}\n],\n\"accepted\": [\n{}\n]}}",
             serde_json::to_string(name)?,
             serde_json::to_string(against)?,
+            serde_json::to_string(running)?,
             nearest.join(",\n"),
             points.join(",\n"),
         );
