@@ -74,7 +74,7 @@ pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<F
     add(seen.idle());
     seen.shares().into_iter().for_each(&mut add);
     add(seen.late_wakeup());
-    // The model of EEVDF has neither cgroups nor events.
+    // Compared only where cgroups and events play no part.
     if scenario.cgroups.is_empty()
         && scenario.events.is_empty()
         && wanted.contains(&Promise::Latency)

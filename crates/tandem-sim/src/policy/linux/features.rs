@@ -316,6 +316,10 @@ pub(super) struct Features {
     /// The running task is charged before a task that was leaving is placed again at its wake-up (7.3,
     /// `enqueue_task_fair()`); before, the average is then that of the last charge.
     pub wakeup_charges_first: bool,
+    /// The least weight by which virtual time counts a group on a CPU (`MIN_SHARES`). From 5.2 on, groups have
+    /// 10 more bits of weight, but not in virtual time (`scale_load_down()`); where that leaves nothing, as it
+    /// may in 5.2, 1 counts (`__update_inv_weight()`).
+    pub group_weight_min: u64,
     /// A long idle time sets the average to its limit at once (`avg_idle`).
     pub idle_sample_is_capped: bool,
     /// An idle time that ends by pulled work counts in the average as well (7.0, `update_rq_avg_idle()`);
@@ -342,8 +346,12 @@ impl Features {
     }
 }
 
+/// The least weight of a group on a CPU.
+pub(super) const MIN_SHARES: u64 = 2;
+
 const V3_6: Features = Features {
     discipline: DisciplineKind::Cfs,
+    group_weight_min: MIN_SHARES,
     load: LoadTracking::Weight,
     use_estimates: UseEstimates::None,
     stolen_memory: StolenMemory::Halved,
@@ -467,6 +475,7 @@ const V4_2: Features = Features {
 
 const V5_2: Features = Features {
     load: LoadTracking::RunnableLoad,
+    group_weight_min: 1,
     use_estimates: UseEstimates::LastAndAverage,
     stolen_memory: StolenMemory::Average,
     placement: PlacementFeatures {
@@ -507,6 +516,7 @@ const V5_2: Features = Features {
 
 const V6_12: Features = Features {
     discipline: DisciplineKind::Eevdf(EEVDF_6_12),
+    group_weight_min: MIN_SHARES,
     load: LoadTracking::LoadAvg,
     use_estimates: UseEstimates::RisesAtOnce,
     ttwu_queue_on_idle: true,

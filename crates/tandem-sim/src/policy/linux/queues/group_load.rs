@@ -22,10 +22,11 @@
 
 use super::decay::Decay;
 use super::entity::Entity;
-use super::hierarchy::{Level, TaskGroup, WEIGHT_MIN};
+use super::hierarchy::{Level, TaskGroup};
 use super::load::FULL_USE;
 use super::member::{LevelId, Member};
 use super::{LoadTracking, Loads, Queues, Runqueues};
+use crate::policy::linux::features::MIN_SHARES;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// Load measures of a group on a CPU, on its task clock.
@@ -126,7 +127,7 @@ impl Runqueues {
             let all = more_in_all + group.total as i64 - at.contribution as i64 + weight;
             let (here, shares) = (weight + more_here, group.shares as i64);
             let then = if all > 0 && here < all { shares * here / all } else { shares };
-            more_here = then.max(WEIGHT_MIN as i64) - i64::from(at.weight);
+            more_here = then.max(MIN_SHARES as i64) - i64::from(at.weight);
             more_in_all = 0;
             level = above;
         }

@@ -10,7 +10,8 @@
 //!
 //! Limits: the weight of a group on a CPU is its shares times its load here by that on all CPUs, as it is
 //! when the weight is reckoned: at each tick, and when a task comes or goes here. In kernels, the total lags
-//! behind by up to some 10 ms.
+//! behind by up to some 10 ms. Weights are whole numbers on all levels; kernels from 5.2 on lose less where
+//! a queue is weighed as a whole (`scale_load()`).
 
 use super::bandwidth::Bandwidth;
 use super::group_load::GroupLoad;
@@ -21,9 +22,6 @@ use crate::policy::Context;
 use crate::policy::linux::discipline::Coming;
 use crate::scenario::BandwidthLimit;
 use tandem_machine::ids::{CpuId, TaskId};
-
-/// The least weight of a group on a CPU (`MIN_SHARES`).
-pub(super) const WEIGHT_MIN: u64 = 2;
 
 /// A group below the root, to begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -422,7 +420,7 @@ impl Queues {
         at.contribution = contribution;
         let total = group.total - contribution + here;
         let part = if total > 0 { scale(group.shares, here, total) } else { group.shares };
-        let weight = part.clamp(WEIGHT_MIN, group.shares.max(WEIGHT_MIN)) as u32;
+        let weight = part.max(self.group_weight_min) as u32;
         let keeps_weight = is_empty && self.discipline.cfs().is_none() || self.is_in_throttled(level);
         if weight != self.rqs.level(level).weight && !keeps_weight {
             let parent = self.rqs.level(level).parent;

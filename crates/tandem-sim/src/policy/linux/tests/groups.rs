@@ -112,6 +112,27 @@ fn calc_group_shares() {
     }
 }
 
+/// Hogs of two groups on each of 16 CPUs: the shares of the lighter group there end up as whole weights, of 1
+/// or 2 at least.
+#[test]
+fn scale_load_down() {
+    for (light, weights) in [(1, [2.0, 2.0, 1.0, 2.0, 2.0, 2.0]), (10, [6.0; 6])] {
+        let cgroups = [cgroup(None, light), cgroup(None, 100)];
+        let hog = |cgroup, cpu| Hog { cgroup: Some(cgroup), weight: 1024, cpu };
+        let all: Vec<Hog> = (0..16).flat_map(|cpu| [hog(0, cpu), hog(1, cpu)]).collect();
+        for (era, weight) in ERAS.into_iter().zip(weights) {
+            let mut hand = hogs(era, 16, &cgroups, &all);
+            hand.pass(500 * MS);
+            hand.ran_ns.fill(0);
+            hand.pass(4_000 * MS);
+            let ran_ns: u64 = hand.ran_ns.iter().step_by(2).sum();
+            let found = ran_ns as f64 / (16 * 40 * MS) as f64;
+            let expected = 100.0 * weight / (weight + 64.0);
+            assert!((found - expected).abs() < 0.3, "{era:?}: {found} of {expected} %");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
