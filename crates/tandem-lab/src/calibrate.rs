@@ -3,9 +3,9 @@
 //! **Problem.** The accepted points may be a small part of the box, and a thin one: where two constants make
 //! up for each other they lie along a curve. A grid that is fine enough costs too much.
 //!
-//! **Approach.** The experiment's own values come first, and then waves of points. One half of each wave fills
-//! the box evenly, by J. H. Halton's sequence (*Numerische Mathematik* 2, 1960), so that no part of it is
-//! passed over; so does all of the first. The other half starts from accepted points, or the nearest ones
+//! **Approach.** The experiment's own values come first, and then waves of points. One half of each wave
+//! fills the box evenly, by J. H. Halton's sequence (*Numerische Mathematik* 2, 1960), so that no part of it
+//! is passed over; so does all of the first. The other half starts from accepted points, or the nearest ones
 //! while these are few, and moves by the difference of two others, as differential evolution does (R. Storn
 //! and K. Price, *Journal of Global Optimization* 11, 1997): such steps lead to the set, follow it, and reach
 //! beyond it. What leaves the box is put on its edge, so that a set that reaches an edge has points there. A
@@ -145,8 +145,8 @@ pub(crate) fn search_with<S: From<ExperimentError>, E: Error + Send + Sync + 'st
     Ok(set)
 }
 
-/// How far a point is from the baseline, by runs of the calibrated cells; `None` if it cannot be run, or there
-/// is nothing to measure.
+/// How far a point is from the baseline, by runs of the calibrated cells; `None` if it cannot be run, or
+/// there is nothing to measure.
 fn misfit<E: Error + Send + Sync + 'static>(
     experiment: &Experiment,
     calibration: &Calibration,

@@ -76,11 +76,14 @@ pub struct Cell {
     pub ci_low_pct: Option<f64>,
     /// Upper end of the effect's 95% confidence interval.
     pub ci_high_pct: Option<f64>,
-    /// The least simulated effect over the points that meet the baseline; `None` where no calibration says
-    /// what the baseline leaves open.
+    /// The least simulated effect over the measured points that meet the baseline; `None` where no
+    /// calibration says what the baseline leaves open.
     pub range_low_pct: Option<f64>,
     /// The largest of these effects.
     pub range_high_pct: Option<f64>,
+    /// What that range is over.
+    #[serde(flatten)]
+    pub basis: RangeBasis,
     /// Published effects of less than this, in points, may be chance, and their sign means nothing.
     #[serde(skip)]
     pub noise_pct: f64,
@@ -96,14 +99,19 @@ pub struct Cell {
 
 impl Cell {
     /// Where the simulated effect may be: within its 95% interval, which reaches as far beyond either end of
-    /// the range that the baseline leaves open, if there is one. Without an interval it is the range, without
-    /// either the effect alone. `None` if the effect is not known.
+    /// the range that the baseline leaves open, if there is one, and what is [in
+    /// doubt](RangeBasis::doubt_pct). Without an interval it is the range, without either the effect alone.
+    /// `None` if the effect is not known.
     pub fn effect_range_pct(&self) -> Option<(f64, f64)> {
         let effect = self.simulated_effect_pct.filter(|effect| effect.is_finite())?;
         let interval = self.ci_low_pct.zip(self.ci_high_pct);
         let (low, high) =
             interval.filter(|(low, high)| low.is_finite() && high.is_finite()).unwrap_or((effect, effect));
         let (least, most) = self.open_range_pct().unwrap_or((effect, effect));
+        let (least, most) = match self.basis.doubt_pct {
+            Some((low, high)) => (least.min(low), most.max(high)),
+            None => (least, most),
+        };
         Some((low.min(least - (effect - low)), high.max(most + (high - effect))))
     }
 
@@ -150,6 +158,61 @@ impl Cell {
             Better::Higher => Some((low, high)),
             Better::Lower => Some((-high, -low)),
             Better::Neither => None,
+        }
+    }
+}
+
+/// What the range of an effect is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct RangeBasis {
+    /// What is known of the points that meet the baseline; `None` where no calibration is about the cell.
+    pub calibrated_set: Option<SetWord>,
+    /// How many points are known to meet the baseline.
+    pub points_accepted: Option<usize>,
+    /// At how many of them the effect was measured: the range is over these.
+    pub points_measured: Option<usize>,
+    /// Effects that are possible beside those of the range, in percent: all where it is not known which
+    /// points meet the baseline, and those of points that were left out. They make no range, but a verdict is
+    /// not more certain without them.
+    #[serde(skip)]
+    pub doubt_pct: Option<(f64, f64)>,
+}
+
+impl RangeBasis {
+    /// Any effect is possible.
+    pub const ANY: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
+
+    /// Whether any effect is possible, as far as is known.
+    pub fn is_unknown(&self) -> bool {
+        self.doubt_pct == Some(Self::ANY)
+    }
+}
+
+/// What is known of the points that meet a baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SetWord {
+    /// The search is complete, and has found some.
+    Complete,
+    /// It was interrupted.
+    Interrupted,
+    /// It has found none.
+    Empty,
+    /// The experiment has changed since.
+    Stale,
+    /// There was none.
+    Missing,
+}
+
+impl SetWord {
+    /// It in a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Interrupted => "interrupted",
+            Self::Empty => "empty",
+            Self::Stale => "stale",
+            Self::Missing => "missing",
         }
     }
 }

@@ -8,16 +8,15 @@
 //! [`ranges`].
 
 use crate::experiment::file::{ExperimentMetric, ReplicationsTable};
-use crate::experiment::{Calibration, Case, Experiment, verdict};
+use crate::experiment::{Case, Experiment, verdict};
 use crate::published::CellKeys;
-use crate::results::{Better, Cell, ExperimentResults, HeatMap, Role};
+use crate::results::{Better, Cell, ExperimentResults, HeatMap, RangeBasis, Role};
 use crate::statistics::{mean, paired_effect, pairs_for};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tandem_file::file_error::FileError;
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::scenario::Scenario;
 
@@ -77,27 +76,9 @@ pub enum ExperimentError {
         /// The metric.
         metric: String,
     },
-    /// A scenario does not add up at a point of a calibration.
-    #[error("experiment `{experiment}`, calibration `{calibration}`: {error}")]
-    Point {
-        /// The experiment.
-        experiment: String,
-        /// The calibration.
-        calibration: String,
-        /// What is wrong.
-        error: FileError,
-    },
     /// The threads could not be started.
     #[error("cannot start threads for the jobs: {0}; try fewer with --jobs")]
     Threads(#[from] rayon::ThreadPoolBuildError),
-}
-
-impl ExperimentError {
-    /// The error that a scenario does not add up at a point of a calibration.
-    pub(crate) fn point(experiment: &Experiment, calibration: &Calibration, error: FileError) -> Self {
-        let calibration = (*calibration.table.name).clone();
-        Self::Point { experiment: experiment.name.clone(), calibration, error }
-    }
 }
 
 /// One run: positions of its case and its variant, and its replication.
@@ -160,7 +141,7 @@ pub(crate) fn run_with<E: Error + Send + Sync + 'static>(
         if replications.start > 0 || done >= wanted || cancel.load(Ordering::Relaxed) {
             let cells = &mut results.cells;
             results.calibrations =
-                ranges::add_ranges(experiment, cells, options, progress, cancel, &pool, &simulate)?;
+                ranges::add_ranges(experiment, cells, options, progress, cancel, &pool, &simulate);
             results.verdict = verdict(&results.cells, &experiment.file);
             return Ok(results);
         }
@@ -357,6 +338,7 @@ fn cells_of(
             ci_high_pct: effect.and_then(|effect| effect.interval_pct).map(|(_, high)| high),
             range_low_pct: None,
             range_high_pct: None,
+            basis: RangeBasis::default(),
             noise_pct: noise_pct.unwrap_or(experiment.file.noise_pct),
             role: if value.is_some() || published_effect_pct.is_some() {
                 role(variant)

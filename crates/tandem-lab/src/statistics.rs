@@ -105,7 +105,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// The two-sided quantile of Student's t: its magnitude stays below this value with this probability.
-fn t_quantile(confidence: f64, freedom: f64) -> f64 {
+pub(crate) fn t_quantile(confidence: f64, freedom: f64) -> f64 {
     StudentsT::ppf(0.5 + confidence / 2.0, freedom)
 }
 

@@ -11,6 +11,7 @@ use std::thread;
 use tandem_lab::calibrate::{Plan, search};
 use tandem_lab::experiment::Experiment;
 use tandem_lab::experiment::calibration::{SET_FILE, SetState, read_sets, write_sets};
+use tandem_lab::results::SetWord;
 use tandem_lab::runner::{ExperimentError, RunOptions};
 use tandemd::error::BadInput;
 
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     });
     let mut all: Vec<_> = all.collect();
     // What was interrupted goes on first; the sort is stable.
-    all.sort_by_key(|(_, _, calibration)| !calibration.is_interrupted());
+    all.sort_by_key(|(_, _, calibration)| calibration.set_word() != SetWord::Interrupted);
     for (path, experiment, calibration) in all {
         let name = &*calibration.table.name;
         let start = plan.start(calibration);
@@ -103,7 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             true => "; it was complete: --again searches anew, a larger --points goes on",
             false => "",
         };
-        writeln!(io::stdout(), "{}: {}{kept}", experiment.name, found.sentence(&experiment.name))?;
+        writeln!(io::stdout(), "{}: {}{kept}", experiment.name, found.sentence(experiment))?;
         if cancel.load(Ordering::Relaxed) {
             anyhow::bail!("interrupted; the next `tandem calibrate` goes on from here");
         }

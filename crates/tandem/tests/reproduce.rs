@@ -91,11 +91,14 @@ fn an_experiment_runs_from_files_to_json() {
         let keys: Vec<_> = cell.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = [
             "baseline",
+            "calibrated_set",
             "cell",
             "ci_high_pct",
             "ci_low_pct",
             "experiment",
             "metric",
+            "points_accepted",
+            "points_measured",
             "published",
             "published_effect_pct",
             "range_high_pct",

@@ -11,14 +11,17 @@
 //! [`SET_FILE`] beside the experiment. The runner then measures every effect at some of them
 //! ([`Calibration::representatives`]); the range of an effect is that over these points.
 //!
-//! The file holds a fingerprint of what the set was calibrated against: scenarios, bounds, tolerance and
-//! published cells. If it differs, the set is *stale* and does not count. Limits: presets of machines and the
-//! simulator have no part in the fingerprint. Instead, the runner judges each point again, by its own runs.
+//! The file holds a fingerprint of what acceptance depends on: the scenarios as they are built, with their
+//! machine, policy and lengths, the metrics, bounds, tolerance and published cells. If it differs, the set is
+//! *stale* and does not count. Limits: the simulator's code has no part in the fingerprint. Instead, the
+//! runner judges each point again, by its own runs ([`Calibration::is_missed`]).
 
-use super::file::CalibrationTable;
+use super::file::{CalibrationTable, ExperimentMetric};
 use super::{Case, Experiment};
-use crate::results::{Decimal, Key};
+use crate::results::{Decimal, Key, SetWord};
 use crate::scenario::Parameters;
+use crate::statistics::t_quantile;
+use crate::summary::scenario_hash;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -198,46 +201,88 @@ impl Calibration {
     /// that their squares add up. With `relative` the geometric mean of a metric's cells is as published by
     /// definition: nothing but how they relate to each other counts.
     pub fn misfit(&self, experiment: &Experiment, values: impl Fn(usize, usize) -> Vec<f64>) -> f64 {
-        let mut cells: Vec<(&str, f64, f64)> = Vec::new();
+        self.largest_miss(experiment, values, |noise, error, _| libm::hypot(noise, 2.0 * error))
+    }
+
+    /// Whether runs show that a point misses the baseline: one of its cells is off by more than the noise of
+    /// the publication and the 95% interval of the simulated mean together. Fewer than two runs of each cell
+    /// say nothing about chance, and show nothing.
+    pub fn is_missed(&self, experiment: &Experiment, values: impl Fn(usize, usize) -> Vec<f64>) -> bool {
+        let is_known = self.cells(experiment).all(|(case, metric)| values(case, metric).len() >= 2);
+        let allowed = |noise, error, runs| noise + t_quantile(0.95, (runs - 1) as f64) * error;
+        is_known && self.largest_miss(experiment, values, allowed) > 1.0
+    }
+
+    /// The largest distance of a calibrated cell from its published value, relative to what is `allowed` by
+    /// the noise of the publication, the relative standard error of the distance, and the number of runs.
+    fn largest_miss(
+        &self,
+        experiment: &Experiment,
+        values: impl Fn(usize, usize) -> Vec<f64>,
+        allowed: impl Fn(f64, f64, usize) -> f64,
+    ) -> f64 {
+        struct Miss<'a> {
+            metric: &'a str,
+            distance: f64,
+            noise: f64,
+            error: f64,
+            runs: usize,
+        }
+        let mut cells: Vec<Miss> = Vec::new();
         for (case, metric) in self.cells(experiment) {
             let Case { keys, baseline, metrics, .. } = &experiment.cases[case];
-            let name = metrics[metric].name.as_str();
-            let published = experiment.published.value(keys, name, baseline).unwrap_or(f64::NAN);
-            let noise = experiment.published.noise_pct(keys, name, baseline, baseline);
+            let metric_name = metrics[metric].name.as_str();
+            let published = experiment.published.value(keys, metric_name, baseline).unwrap_or(f64::NAN);
+            let noise = experiment.published.noise_pct(keys, metric_name, baseline, baseline);
             let values = values(case, metric);
             let (mean, error) = mean_and_error(&values);
-            let noise = noise.unwrap_or(self.table.within_pct) / 100.0;
-            cells.push((name, libm::log(mean / published), libm::hypot(noise, 2.0 * error / mean)));
+            cells.push(Miss {
+                metric: metric_name,
+                distance: libm::log(mean / published),
+                noise: noise.unwrap_or(self.table.within_pct) / 100.0,
+                error: error / mean,
+                runs: values.len(),
+            });
         }
-        let misfit = |&(name, distance, allowed): &(&str, f64, f64)| {
+        let miss = |cell: &Miss| {
             let level = match self.table.relative {
                 true => {
-                    let of_metric = || cells.iter().filter(|cell| cell.0 == name).map(|cell| cell.1);
+                    let of_metric = || {
+                        cells.iter().filter(|other| other.metric == cell.metric).map(|other| other.distance)
+                    };
                     of_metric().sum::<f64>() / of_metric().count() as f64
                 }
                 false => 0.0,
             };
-            (distance - level).abs() / allowed
+            (cell.distance - level).abs() / allowed(cell.noise, cell.error, cell.runs)
         };
         // A value of zero or less is infinitely far off.
-        let misfits = cells.iter().map(misfit).map(|it| if it.is_nan() { f64::INFINITY } else { it });
-        misfits.fold(0.0, f64::max)
+        let misses = cells.iter().map(miss).map(|it| if it.is_nan() { f64::INFINITY } else { it });
+        misses.fold(0.0, f64::max)
     }
 
-    /// At most so many of the accepted points: those with the least and the largest value of each constant,
-    /// and then always the one that is farthest from all that were chosen before.
+    /// At most so many of the accepted points, each once: those with the least value of each constant, those
+    /// with the largest, and then always the one that is farthest from all that were chosen before.
     pub fn representatives(&self, set: &CalibratedSet, most: usize) -> Vec<Parameters> {
-        let known = |point: &Parameters| Some((point.clone(), self.parts(point)?));
-        let points: Vec<(Parameters, Vec<f64>)> = set.accepted.iter().filter_map(known).collect();
+        let mut points: Vec<(&Parameters, Vec<f64>)> = Vec::new();
+        for point in &set.accepted {
+            if let (true, Some(parts)) = (points.iter().all(|(other, _)| *other != point), self.parts(point))
+            {
+                points.push((point, parts));
+            }
+        }
+        let along = |at: usize, dimension: usize| points[at].1[dimension];
+        let (all, dimensions) = (0..points.len(), 0..self.free.len());
+        let least = dimensions
+            .clone()
+            .filter_map(|it| all.clone().min_by(|&a, &b| along(a, it).total_cmp(&along(b, it))));
+        let largest = dimensions
+            .clone()
+            .filter_map(|it| all.clone().max_by(|&a, &b| along(a, it).total_cmp(&along(b, it))));
         let mut chosen: Vec<usize> = Vec::new();
-        for dimension in 0..self.free.len() {
-            let along = |&at: &usize| points[at].1[dimension];
-            let least = (0..points.len()).min_by(|a, b| along(a).total_cmp(&along(b)));
-            let most = (0..points.len()).max_by(|a, b| along(a).total_cmp(&along(b)));
-            for end in [least, most].into_iter().flatten() {
-                if !chosen.contains(&end) {
-                    chosen.push(end);
-                }
+        for end in least.chain(largest) {
+            if !chosen.contains(&end) {
+                chosen.push(end);
             }
         }
         let distance = |one: usize, other: usize| -> f64 {
@@ -256,14 +301,28 @@ impl Calibration {
         chosen.into_iter().map(|at| points[at].0.clone()).collect()
     }
 
-    /// Whether its set is current but not complete.
-    pub fn is_interrupted(&self) -> bool {
-        matches!(&self.set, SetState::Known(set) if set.tried < set.planned)
+    /// What is known of the points that meet the baseline, in a word.
+    pub fn set_word(&self) -> SetWord {
+        match &self.set {
+            SetState::Missing => SetWord::Missing,
+            SetState::Stale => SetWord::Stale,
+            SetState::Known(set) if set.tried < set.planned => SetWord::Interrupted,
+            SetState::Known(set) if set.accepted.is_empty() => SetWord::Empty,
+            SetState::Known(_) => SetWord::Complete,
+        }
     }
 
-    /// What is known of the set, in a sentence or two; `name` is the experiment's.
-    pub fn sentence(&self, name: &str) -> String {
-        let calibration = &*self.table.name;
+    /// How many points meet the baseline, as far as is known.
+    pub fn accepted(&self) -> Option<usize> {
+        match &self.set {
+            SetState::Known(set) => Some(set.accepted.len()),
+            SetState::Missing | SetState::Stale => None,
+        }
+    }
+
+    /// What is known of the set, in a sentence or two.
+    pub fn sentence(&self, experiment: &Experiment) -> String {
+        let (calibration, name) = (&*self.table.name, &experiment.name);
         let set = match &self.set {
             SetState::Known(set) => set,
             SetState::Missing => {
@@ -279,7 +338,9 @@ impl Calibration {
             }
         };
         let within = format!("within {}%, or its published noise", self.table.within_pct);
+        let within = within + self.relative_words(experiment);
         let count = match (set.accepted.len(), set.nearest.first()) {
+            (0, Some((_, f64::MAX))) => format!("none of {} points could be measured", set.tried),
             (0, Some((point, misfit))) => format!(
                 "none of {} points meets the baseline {within}; the nearest ({}) is off by {misfit:.1} times that",
                 set.tried,
@@ -296,6 +357,22 @@ impl Calibration {
         let extents: Vec<String> = self.free.iter().filter_map(|free| self.extent(free, set)).collect();
         let extents = if extents.is_empty() { String::new() } else { format!(": {}", extents.join("; ")) };
         format!("{calibration}: {count}{interrupted}{extents}")
+    }
+
+    /// What `relative` means for the cells, in words that go on.
+    fn relative_words(&self, experiment: &Experiment) -> &'static str {
+        let cells: Vec<&str> = self
+            .cells(experiment)
+            .map(|(case, metric)| experiment.cases[case].metrics[metric].name.as_str())
+            .collect();
+        let is_alone = |metric: &&str| cells.iter().filter(|other| *other == metric).count() == 1;
+        match self.table.relative {
+            false => "",
+            true if cells.iter().all(is_alone) => {
+                ", relative to the other cells of a metric; there is one cell of each, which determines nothing"
+            }
+            true => ", relative to the other cells of the metric",
+        }
     }
 
     /// Where in its bounds the accepted values of a constant lie.
@@ -456,15 +533,17 @@ fn calibration_of(
         let message = "no metric of its runs is calibrated on a baseline cell with a published value";
         return Err(source.error(at(), message));
     }
-    calibration.fingerprint = fingerprint(&calibration, &cells, experiment);
-    // Both corners must be scenarios; what lies between is then one, too.
+    let mut text = inputs(&calibration, &cells, experiment);
+    // Both corners must be scenarios; what lies between mostly is then one, too.
     for corner in [0.0, 1.0] {
         let point = calibration.point(&vec![corner; calibration.free.len()]);
         for &case in &calibration.cases {
             let case = &experiment.cases[case];
-            experiment.scenario_at(case, &case.baseline, &point)?;
+            let built = experiment.scenario_at(case, &case.baseline, &point)?;
+            text += &format!(" {:016x}", scenario_hash(&built));
         }
     }
+    calibration.fingerprint = format!("{:016x}", fnv(text.as_bytes()));
     Ok(calibration)
 }
 
@@ -478,20 +557,23 @@ fn bounds_of(name: &Located<String>, low: &Key, high: &Key, source: &SourceFile)
     })
 }
 
-/// A hash of all that the accepted points depend on.
-fn fingerprint(calibration: &Calibration, cells: &[(usize, usize)], experiment: &Experiment) -> String {
+/// What the accepted points depend on, but for the scenarios at other values of the constants.
+fn inputs(calibration: &Calibration, cells: &[(usize, usize)], experiment: &Experiment) -> String {
     let table = &calibration.table;
-    let mut text = format!("{:?} {} {}", calibration.free, table.relative, table.within_pct);
+    let length_pct = experiment.file.quick.length_pct;
+    let mut text = format!("{:?} {} {} {length_pct}", calibration.free, table.relative, table.within_pct);
     for &(case, metric) in cells {
-        let Case { keys, baseline, metrics, parameters, source, .. } = &experiment.cases[case];
-        let name = &metrics[metric].name;
+        let Case { keys, baseline, metrics, parameters, source, variants, .. } = &experiment.cases[case];
+        let ExperimentMetric { name, of, group, scale, .. } = &metrics[metric];
         let value = experiment.published.value(keys, name, baseline);
         let noise = experiment.published.noise_pct(keys, name, baseline, baseline);
         // Of the scenario what counts, without comments and layout.
         let scenario = toml::from_str::<toml::Table>(source.text()).map(|table| table.to_string());
-        text += &format!("{keys:?} {name} {baseline} {parameters:?} {value:?} {noise:?} {scenario:?}");
+        let built = variants.iter().find(|(name, _)| name == baseline).map(|(_, built)| scenario_hash(built));
+        text += &format!("{keys:?} {name} {of:?} {:?} {scale:?}", group.as_deref());
+        text += &format!("{baseline} {parameters:?} {value:?} {noise:?} {scenario:?} {built:?}");
     }
-    format!("{:016x}", fnv(text.as_bytes()))
+    text
 }
 
 /// The 64-bit hash FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo).

@@ -10,8 +10,10 @@
 //! minus published, in points.
 //!
 //! Targets are met if they are wherever in their intervals and ranges the effects are, missed if they are not
-//! wherever they are, and open otherwise. Limits: intervals and ranges count one by one, as if all effects
-//! could be at the same ends at once; median errors have none; without either the effects alone decide.
+//! wherever they are, and open otherwise. Where a calibration has no complete set of points that meet the
+//! baseline, any effect is possible. Limits: intervals and ranges count one by one, as if all effects could
+//! be at the same ends at once; for errors they do not count, unless any effect is possible; without either
+//! the effects alone decide.
 
 use super::file::{AccuracyError, AccuracyTable, ExperimentFile, OrderTable, TargetTable};
 use crate::published::has_all;
@@ -50,10 +52,8 @@ pub fn verdict(cells: &[Cell], file: &ExperimentFile) -> Verdict {
         sentences.push((text, Target::between(is_enough(sign_right), is_enough(sign_right + sign_open))));
     }
     if file.accuracies.is_empty() {
-        sentences.extend(median_abs_error_pct.map(|error| {
-            let text = "median absolute error of predicted effects";
-            error_sentence(text, error, MEDIAN_ERROR_TARGET_PCT)
-        }));
+        let text = "median absolute error of predicted effects";
+        sentences.extend(error_sentence(text, &predicted, MEDIAN_ERROR_TARGET_PCT, median));
     }
     sentences.extend(file.accuracies.iter().flat_map(|accuracy| accuracy_sentences(accuracy, cells)));
     sentences.extend(file.targets.iter().map(|target| check(target, cells)));
@@ -95,25 +95,41 @@ fn accuracy_sentences(accuracy: &AccuracyTable, cells: &[Cell]) -> Vec<(String, 
         }
     }
     let sentence = |part: Option<Key>| {
-        let errors: Vec<f64> =
-            errors(cells.iter().filter(is_meant).filter(|cell| part_of(cell) == part)).collect();
-        let (which, error) = match accuracy.error {
-            AccuracyError::Median => ("median", median(&errors)?),
-            AccuracyError::Largest => ("largest", errors.iter().copied().max_by(f64::total_cmp)?),
+        let of_part: Vec<&Cell> =
+            cells.iter().filter(is_meant).filter(|cell| part_of(cell) == part).collect();
+        let which = match accuracy.error {
+            AccuracyError::Median => "median",
+            AccuracyError::Largest => "largest",
+        };
+        let of = |errors: &[f64]| match accuracy.error {
+            AccuracyError::Median => median(errors),
+            AccuracyError::Largest => errors.iter().copied().max_by(f64::total_cmp),
         };
         let part = part.map(|part| format!(", {part}")).unwrap_or_default();
-        Some(error_sentence(
-            &format!("{}{part}: {which} absolute error", *accuracy.text),
-            error,
-            accuracy.within_pct,
-        ))
+        let text = format!("{}{part}: {which} absolute error", *accuracy.text);
+        error_sentence(&text, &of_part, accuracy.within_pct, of)
     };
     parts.into_iter().filter_map(sentence).collect()
 }
 
-fn error_sentence(text: &str, error: f64, within_pct: f64) -> (String, Target) {
-    let is_met = error <= within_pct;
-    (format!("{text}: {error:.1} points, at most {within_pct} wanted"), Target::between(is_met, is_met))
+/// The error `of` the effects of cells as a sentence, and whether it is small enough.
+fn error_sentence(
+    text: &str,
+    cells: &[&Cell],
+    within_pct: f64,
+    of: impl Fn(&[f64]) -> Option<f64>,
+) -> Option<(String, Target)> {
+    // With this error for the effects that nothing is known about.
+    let with = |unknown: Option<f64>| {
+        let error = |cell: &&Cell| {
+            let error = errors([*cell]).next()?;
+            Some(unknown.filter(|_| cell.basis.is_unknown()).unwrap_or(error))
+        };
+        of(&cells.iter().filter_map(error).collect::<Vec<_>>())
+    };
+    let error = with(None)?;
+    let target = Target::between(with(Some(f64::INFINITY))? <= within_pct, with(Some(0.0))? <= within_pct);
+    Some((format!("{text}: {error:.1} points, at most {within_pct} wanted"), target))
 }
 
 /// The target as a sentence, and whether it was met.
@@ -133,6 +149,7 @@ fn check(target: &TargetTable, cells: &[Cell]) -> (String, Target) {
         None => String::new(),
     };
     let range = match cell.open_range_pct() {
+        _ if cell.basis.is_unknown() => ", no complete set".into(),
         Some((low, high)) => format!(", {}% to {}% over the set", rounded(low), rounded(high)),
         None => String::new(),
     };
@@ -201,7 +218,7 @@ fn signed(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Better, Role};
+    use crate::results::{Better, RangeBasis, Role};
 
     fn cell(variant: &str, published: Option<f64>, simulated: f64) -> Cell {
         Cell {
@@ -218,6 +235,7 @@ mod tests {
             ci_high_pct: None,
             range_low_pct: None,
             range_high_pct: None,
+            basis: RangeBasis::default(),
             noise_pct: crate::experiment::NOISE_PCT,
             role: Role::Predicted,
             better: Better::Higher,
@@ -353,6 +371,28 @@ mod tests {
             let (sentence, target) = &verdict(&cells(&file), &file).targets[0];
             assert!(sentence.ends_with(said), "{sentence}");
             assert_eq!(*target == Target::Met, said.starts_with("2 of 3"));
+        }
+    }
+
+    /// Without a set no verdict is more certain than with any.
+    #[test]
+    fn where_any_effect_is_possible_signs_and_targets_are_open() {
+        let basis = RangeBasis { doubt_pct: Some(RangeBasis::ANY), ..RangeBasis::default() };
+        let unknown = |variant, effect| Cell { basis, ..known(variant, 10.0, (effect - 1.0, effect + 1.0)) };
+        let text = "[[accuracy]]\ntext = \"all\"\nmetric = \"throughput\"\nerror = \"largest\"\nwithin_pct = 5\n\
+            [[target]]\ntext = \"none\"\nvariant = \"a\"\ncell = {}\nmetric = \"throughput\"\n\
+            effect_pct = 10\nwithin_pct = 5";
+        for effect in [10.0, -10.0, 30.0] {
+            let verdict = verdict(&[unknown("a", effect)], &file(text));
+            assert_eq!((verdict.sign_right, verdict.sign_open), (0, 1));
+            assert!(verdict.targets.iter().all(|(_, target)| *target == Target::Open), "{verdict:?}");
+        }
+        // The median of three is known if two are.
+        for (effect, expected) in [(11.0, Target::Met), (30.0, Target::Missed)] {
+            let cells =
+                [known("a", 10.0, (effect, effect)), known("b", 10.0, (effect, effect)), unknown("c", 10.0)];
+            let (text, target) = &verdict(&cells, &file("")).targets[1];
+            assert_eq!(*target, expected, "{text}");
         }
     }
 

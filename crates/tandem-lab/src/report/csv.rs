@@ -1,7 +1,7 @@
 //! CSV according to RFC 4180: one row a cell.
 
 use super::{Format, number::rounded};
-use crate::results::{Cell, ExperimentResults};
+use crate::results::{Cell, ExperimentResults, SetWord};
 use csv::{Terminator, WriterBuilder};
 use std::{collections::BTreeSet, io};
 
@@ -22,7 +22,7 @@ impl Format for Csv {
         let keys: BTreeSet<&str> = cells().flat_map(|cell| cell.cell.keys().map(String::as_str)).collect();
 
         let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
-        let after_keys = ["metric", "baseline", "variant"].into_iter().chain(NUMBERS).chain(["role"]);
+        let after_keys = ["metric", "baseline", "variant"].into_iter().chain(NUMBERS).chain(AFTER_NUMBERS);
         writer.write_record(["experiment"].into_iter().chain(keys.iter().copied()).chain(after_keys))?;
         for cell in cells() {
             writer.write_field(&cell.experiment)?;
@@ -35,6 +35,10 @@ impl Format for Csv {
             for number in numbers(cell) {
                 let text = number.and_then(rounded).map(|number| number.to_string());
                 writer.write_field(text.unwrap_or_default())?;
+            }
+            writer.write_field(cell.basis.calibrated_set.map_or("", SetWord::word))?;
+            for count in [cell.basis.points_accepted, cell.basis.points_measured] {
+                writer.write_field(count.map(|count| count.to_string()).unwrap_or_default())?;
             }
             writer.write_field(cell.role.word())?;
             writer.write_record(None::<&[u8]>)?;
@@ -54,6 +58,8 @@ const NUMBERS: [&str; 8] = [
     "range_high_pct",
 ];
 
+const AFTER_NUMBERS: [&str; 4] = ["calibrated_set", "points_accepted", "points_measured", "role"];
+
 fn numbers(cell: &Cell) -> [Option<f64>; NUMBERS.len()] {
     [
         cell.published,
@@ -70,7 +76,8 @@ fn numbers(cell: &Cell) -> [Option<f64>; NUMBERS.len()] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{report::fixture, results::Key};
+    use crate::report::fixture;
+    use crate::results::{Key, RangeBasis};
 
     fn written(results: &[ExperimentResults]) -> String {
         let mut out = Vec::new();
@@ -85,13 +92,20 @@ mod tests {
         cell.variant = "say \"hi\", twice".to_owned();
         let other =
             Cell { cell: [("load".to_owned(), Key::Number(90))].into(), simulated: f64::NAN, ..cell.clone() };
+        cell.basis = RangeBasis {
+            calibrated_set: Some(SetWord::Complete),
+            points_accepted: Some(72),
+            points_measured: Some(4),
+            doubt_pct: None,
+        };
         results.cells = vec![cell, other];
         assert_eq!(
             written(&[results]),
             "experiment,benchmark,load,vms,metric,baseline,variant,published,simulated,published_effect_pct,\
-             simulated_effect_pct,ci_low_pct,ci_high_pct,range_low_pct,range_high_pct,role\r\n\
-             made-up,sums,,2,throughput,plain,\"say \"\"hi\"\", twice\",114,112,14,12,11,13,,,predicted\r\n\
-             made-up,,90,,throughput,plain,\"say \"\"hi\"\", twice\",114,,14,12,11,13,,,predicted\r\n"
+             simulated_effect_pct,ci_low_pct,ci_high_pct,range_low_pct,range_high_pct,calibrated_set,\
+             points_accepted,points_measured,role\r\n\
+             made-up,sums,,2,throughput,plain,\"say \"\"hi\"\", twice\",114,112,14,12,11,13,,,complete,72,4,predicted\r\n\
+             made-up,,90,,throughput,plain,\"say \"\"hi\"\", twice\",114,,14,12,11,13,,,,,,predicted\r\n"
         );
     }
 

@@ -1,6 +1,6 @@
 //! Made-up results for tests: the shape is that of the real experiments, the simulated numbers are invented.
 
-use crate::results::{Better, Cell, ExperimentResults, HeatMap, Key, Role, Target, Verdict};
+use crate::results::{Better, Cell, ExperimentResults, HeatMap, Key, RangeBasis, Role, Target, Verdict};
 use std::collections::BTreeMap;
 
 /// An experiment without cells.
@@ -37,6 +37,7 @@ pub fn effect(published_pct: f64, simulated_pct: f64, half_width: f64) -> Cell {
         ci_high_pct: Some(simulated_pct + half_width),
         range_low_pct: None,
         range_high_pct: None,
+        basis: RangeBasis::default(),
         noise_pct: 1.0,
         role: Role::Predicted,
         better: Better::Higher,
@@ -116,6 +117,7 @@ pub fn numa_affinity() -> ExperimentResults {
             ci_high_pct: None,
             range_low_pct: None,
             range_high_pct: None,
+            basis: RangeBasis::default(),
             noise_pct: 1.0,
             role: Role::Calibrated,
             better,
@@ -135,6 +137,7 @@ pub fn numa_affinity() -> ExperimentResults {
                 ci_high_pct: Some(effect + half_width),
                 range_low_pct: None,
                 range_high_pct: None,
+                basis: RangeBasis::default(),
                 noise_pct: 1.0,
                 role: Role::Predicted,
                 ..baseline.clone()
@@ -238,6 +241,7 @@ pub fn rate_control() -> ExperimentResults {
                     ci_high_pct: effect.map(|pct| pct + 0.8),
                     range_low_pct: None,
                     range_high_pct: None,
+                    basis: RangeBasis::default(),
                     noise_pct: 1.0,
                     role: if published.is_some() { Role::Calibrated } else { Role::Predicted },
                     better,

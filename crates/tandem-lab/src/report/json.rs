@@ -49,6 +49,7 @@ fn with_rounded_numbers(cell: &Cell) -> Cell {
 mod tests {
     use super::*;
     use crate::report::fixture;
+    use crate::results::{RangeBasis, SetWord};
     use serde_json::{Value, json};
 
     fn parsed(results: &[ExperimentResults]) -> Vec<Value> {
@@ -66,9 +67,18 @@ mod tests {
             "baseline": "plain", "variant": "better", "published": 114.0, "simulated": 112.346,
             "published_effect_pct": 14.0, "simulated_effect_pct": 12.3457,
             "ci_low_pct": 11.3457, "ci_high_pct": 13.3457,
-            "range_low_pct": null, "range_high_pct": null, "role": "predicted",
+            "range_low_pct": null, "range_high_pct": null,
+            "calibrated_set": null, "points_accepted": null, "points_measured": null, "role": "predicted",
         }]);
-        assert_eq!(Value::from(parsed(&[results])), expected);
+        assert_eq!(Value::from(parsed(std::slice::from_ref(&results))), expected);
+
+        let (points_accepted, points_measured) = (Some(72), Some(4));
+        let calibrated_set = Some(SetWord::Interrupted);
+        results.cells[0].basis =
+            RangeBasis { calibrated_set, points_accepted, points_measured, doubt_pct: Some(RangeBasis::ANY) };
+        let cell = &parsed(&[results])[0];
+        let fields = ["calibrated_set", "points_accepted", "points_measured"].map(|name| cell[name].clone());
+        assert_eq!(fields, [json!("interrupted"), json!(72), json!(4)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub enum Outcome {
     SignWrong,
     /// Further away, and the interval of the simulated effect includes zero.
     WithinChance,
-    /// Further away, and the sign is not the same at all points that meet the baseline.
+    /// Further away, and the sign is not known to be the same at all points that meet the baseline.
     Open,
 }
 
@@ -70,17 +70,17 @@ pub fn beyond_chance(cell: &Cell) -> bool {
     interval(cell).is_some_and(|(low, high)| low > 0.0 || high < 0.0)
 }
 
-/// Whether the sign of the simulated effect is left open by the baseline: the range over the points that meet
-/// it, widened by chance, holds zero.
+/// Whether the sign of the simulated effect is left open by the baseline: where it may be over the points
+/// that meet it, widened by chance, holds zero.
 fn is_open(cell: &Cell) -> bool {
-    let ends = cell.open_range_pct().and_then(|_| cell.effect_range_pct());
-    ends.is_some_and(|(low, high)| low <= 0.0 && high >= 0.0)
+    cell.effect_range_pct().is_some_and(|(low, high)| low <= 0.0 && high >= 0.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::fixture;
+    use crate::results::RangeBasis;
 
     #[test]
     fn outcomes() {
@@ -116,6 +116,9 @@ mod tests {
             let cell = Cell { range_low_pct, range_high_pct, ..fixture::effect(14.0, simulated, 1.0) };
             assert_eq!(Outcome::of(&cell), Some(expected), "{simulated} {low} {high}");
         }
+        let basis = RangeBasis { doubt_pct: Some(RangeBasis::ANY), ..RangeBasis::default() };
+        let cell = Cell { basis, ..fixture::effect(14.0, 9.0, 1.0) };
+        assert_eq!(Outcome::of(&cell), Some(Outcome::Open), "nothing is known of the set");
     }
 
     #[test]

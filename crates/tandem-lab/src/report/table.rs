@@ -181,7 +181,8 @@ fn write_verdicts(results: &[ExperimentResults], out: &mut dyn Write) -> io::Res
          In a sweep such an effect is in brackets, and a variant starts to matter where its effect is beyond chance and at \
          least {NOISE_PCT} point. A sign counts where the published effect is beyond noise, and is open where the \
          simulated one is within chance. A target is open if chance decides whether it is met. A range holds the effects \
-         over all points that meet the baseline: where it holds zero, or an end of the target, sign and target are open, too.",
+         at the measured points of those that meet the baseline: where it holds zero, or an end of the target, sign and target are \
+         open, too, and so they are where it is not known which points do.",
         super::CLOSE_POINTS
     );
     writeln!(out, "{}", wrapped(&legend, ""))?;

@@ -316,9 +316,9 @@ pub(super) struct Features {
     /// The running task is charged before a task that was leaving is placed again at its wake-up (7.3,
     /// `enqueue_task_fair()`); before, the average is then that of the last charge.
     pub wakeup_charges_first: bool,
-    /// The least weight by which virtual time counts a group on a CPU (`MIN_SHARES`). From 5.2 on, groups have
-    /// 10 more bits of weight, but not in virtual time (`scale_load_down()`); where that leaves nothing, as it
-    /// may in 5.2, 1 counts (`__update_inv_weight()`).
+    /// The least weight by which virtual time counts a group on a CPU (`MIN_SHARES`). From 5.2 on, groups
+    /// have 10 more bits of weight, but not in virtual time (`scale_load_down()`); where that leaves nothing,
+    /// as it may in 5.2, 1 counts (`__update_inv_weight()`).
     pub group_weight_min: u64,
     /// A long idle time sets the average to its limit at once (`avg_idle`).
     pub idle_sample_is_capped: bool,

@@ -408,8 +408,8 @@ impl Queues {
     }
 
     /// The weight of a group on a CPU follows that of its queue there (`update_cfs_group()`, before
-    /// `update_cfs_shares()`), unless it or a group above it is throttled. Under EEVDF, an empty one keeps its
-    /// weight, by which it pays for having run ahead.
+    /// `update_cfs_shares()`), unless it or a group above it is throttled. Under EEVDF, an empty one keeps
+    /// its weight, by which it pays for having run ahead.
     pub(super) fn update_weight(&mut self, level: LevelId) {
         let cpus = self.rqs.cpus.len();
         let at = &mut self.rqs.levels[level.index() - cpus];

@@ -20,8 +20,8 @@ fn start(hand: &mut Hand, task: u32, cpu: u32) {
     hand.enqueue(task, CpuId(cpu), Reason::Start);
 }
 
-/// Tasks 0 and 1 in a group and task 2 in another one, all on CPU 0, at a moment when task 0 runs and is ahead
-/// in its group.
+/// Tasks 0 and 1 in a group and task 2 in another one, all on CPU 0, at a moment when task 0 runs and is
+/// ahead in its group.
 fn first_is_ahead(era: LinuxEra) -> Hand {
     let mut hand = tasks(era, &[(0, 0), (0, 0), (1, 0)], &[cgroup(None, 100), cgroup(None, 100)]);
     (0..3).for_each(|task| start(&mut hand, task, 0));
