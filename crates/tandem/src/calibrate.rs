@@ -96,7 +96,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 return Err(error).with_context(|| format!("cannot write {}", file.display()));
             }
         };
-        bar.line();
+        if !is_complete {
+            bar.line();
+        }
         drop(bar);
         let mut found = calibration.clone();
         found.set = SetState::Known(set);
