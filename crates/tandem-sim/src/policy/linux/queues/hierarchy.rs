@@ -421,8 +421,8 @@ impl Queues {
         let total = group.total - contribution + here;
         let part = if total > 0 { scale(group.shares, here, total) } else { group.shares };
         let weight = part.max(self.group_weight_min) as u32;
-        let keeps_weight = is_empty && self.discipline.cfs().is_none() || self.is_in_throttled(level);
-        if weight != self.rqs.level(level).weight && !keeps_weight {
+        let changes = weight != self.rqs.level(level).weight;
+        if changes && !(is_empty && self.discipline.cfs().is_none()) && !self.is_in_throttled(level) {
             let parent = self.rqs.level(level).parent;
             self.reweigh(Member::Group(level), parent, weight);
         }

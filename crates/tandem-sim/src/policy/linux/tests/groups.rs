@@ -381,6 +381,20 @@ fn put_prev_entity() {
     }
 }
 
+/// A group that has nothing when its CPU decides goes on if its pool has some.
+#[test]
+fn assign_cfs_rq_runtime() {
+    for era in ERAS {
+        let all = [Hog { cgroup: Some(0), weight: 1024, cpu: 0 }];
+        let mut hand = hogs(era, 1, &[limited(50)], &all);
+        hand.pass(10 * MS);
+        let limit = Some(limit(20, 100));
+        hand.tell(|linux, ctx| linux.group_limit_changed(ctx, CgroupName::Declared(0), limit));
+        hand.decide(CPU);
+        assert_eq!(hand.running[0], Some(TaskId(0)), "{era:?}");
+    }
+}
+
 /// A group has one timer, however often its limit is set.
 #[test]
 fn start_cfs_bandwidth() {
