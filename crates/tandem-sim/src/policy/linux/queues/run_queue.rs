@@ -1,6 +1,7 @@
 //! The run queue of a CPU: its tasks, its clock, its idle times, and the requests of other CPUs.
 
 use super::load::QueueLoad;
+use super::member::LevelId;
 use super::stolen::Stolen;
 use super::timeline::Timeline;
 use crate::policy::linux::domains::CPU_CAPACITY;
@@ -63,6 +64,8 @@ pub(in crate::policy::linux) struct RunQueue {
     hrtick_ns: Option<u64>,
     /// Those of them that have blocked and are leaving.
     leaving: usize,
+    /// The queue of the task that has just blocked, until the CPU has decided what comes next.
+    pub(super) blocked_at: Option<LevelId>,
     /// The CPU had no task to run at its last decision.
     idling: bool,
     /// Since when it idles, ns; `None` from the first wake-up on (`idle_stamp`).

@@ -74,6 +74,12 @@ impl Queues {
     pub fn end_decision(&mut self, ctx: &mut Context<'_>, cpu: CpuId, next: Option<TaskId>) {
         let queue = &mut self.rqs.cpus[cpu.index()];
         queue.has_decided();
+        let mut blocked_at = queue.blocked_at.take();
+        while let Some(level) = blocked_at {
+            self.discipline.put_prev(level);
+            blocked_at = self.rqs.up(level).map(|(_, above)| above);
+        }
+        let queue = &mut self.rqs.cpus[cpu.index()];
         match next {
             Some(task) if queue.curr() == next => self.goes_on(Member::Task(task), self.rqs.level_of(task)),
             Some(task) => {
@@ -228,6 +234,7 @@ impl Queues {
     pub fn blocked(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
         self.charge(ctx, cpu);
         let level = self.rqs.level_of(task);
+        self.rqs.cpus[cpu.index()].blocked_at = Some(level);
         if !self.rqs.entities[task.index()].exiting
             && self.discipline.delays_dequeue(level, self.rqs.timeline(level), Member::Task(task))
         {
