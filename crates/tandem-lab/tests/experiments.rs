@@ -314,7 +314,7 @@ fn directed_yield() {
         Some(overcommit) => *overcommit == Key::Text("2x".into()) && case.keys["vcpus"] < Key::Number(128),
         None => true,
     });
-    let results = check_results(&experiment, Some(160.0));
+    let results = check_results(&experiment, Some(300.0));
     let cell = |case: &str, metric: &str, variant: &str| {
         let is_meant = |cell: &&Cell| {
             cell.cell.get("case") == Some(&Key::Text(case.into()))
@@ -329,7 +329,8 @@ fn directed_yield() {
     // The boot: the host is busy with locks for yields to vCPUs that run. One step of it takes some 0.8 ms.
     assert!((450.0..850.0).contains(&value("boot-80", "time_s", "ple-on")));
     let times = value("boot-80", "time_s", "ple-on") / value("boot-80", "time_s", "ple-on-precheck");
-    assert!((3.0..8.0).contains(&times), "{times} times faster");
+    // Published: 6.5. 3.6 refuses vCPUs that execute their guest's code before any lock is taken.
+    assert!((2.0..8.0).contains(&times), "{times} times faster");
     assert!(value("boot-80", "host_cpu_kernel_pct", "ple-on") > 97.0);
     let failed = value("boot-80", "yield_failed_target_running", "ple-on");
     assert!((6e9..12e9).contains(&failed), "{failed}");
