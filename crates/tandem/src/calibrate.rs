@@ -1,18 +1,14 @@
 //! `tandem calibrate`: find the values of an experiment's free constants that meet its published baseline.
 
-use crate::reproduce::{Bar, cancelled_by_interrupt, find_experiments, parse_jobs};
-use crate::sim::parse_seed;
+use crate::reproduce::{Bar, RunArgs, cancelled_by_interrupt};
 use anyhow::Context;
 use std::io::{self, Write};
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::thread;
 use tandem_lab::calibrate::{Plan, search};
 use tandem_lab::experiment::Experiment;
 use tandem_lab::experiment::calibration::{SET_FILE, SetState, read_sets, write_sets};
 use tandem_lab::results::SetWord;
-use tandem_lab::runner::{ExperimentError, RunOptions};
+use tandem_lab::runner::ExperimentError;
 use tandemd::error::BadInput;
 
 /// Most points of a search.
@@ -37,16 +33,8 @@ pub struct Args {
     /// Search anew where a complete set is known
     #[arg(long)]
     again: bool,
-    /// Seed of the first replication; the next ones count up from it
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
-    seed: u64,
-    /// Runs at the same time [default: one for each CPU]
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = parse_jobs)]
-    jobs: Option<NonZeroUsize>,
-    /// The folder of the experiments [default: `experiments` here or in a folder above, or the installed
-    /// ones]
-    #[arg(long, value_name = "DIR")]
-    experiments: Option<PathBuf>,
+    #[command(flatten)]
+    runs: RunArgs,
 }
 
 fn parse_points(text: &str) -> Result<usize, String> {
@@ -57,7 +45,7 @@ fn parse_points(text: &str) -> Result<usize, String> {
 /// Searches, and prints what was found.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut experiments = Vec::new();
-    for path in find_experiments(args.experiments.as_deref(), &args.names)? {
+    for path in args.runs.find(&args.names)? {
         let experiment = Experiment::read(&path).map_err(BadInput::new)?;
         if !experiment.calibrations.is_empty() {
             experiments.push((path, experiment.quick()));
@@ -66,8 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             return Err(BadInput::new(message).into());
         }
     }
-    let jobs = args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
-    let options = RunOptions { seed: args.seed, jobs };
+    let options = args.runs.options();
     let cancel = cancelled_by_interrupt()?;
     let plan = Plan { points: args.points, again: args.again };
     let all = experiments.iter().flat_map(|(path, experiment)| {

@@ -45,6 +45,13 @@ pub struct Args {
     /// Write report.html, results.json and results.csv into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    runs: RunArgs,
+}
+
+/// How to run which experiments, for `tandem calibrate` too.
+#[derive(clap::Args)]
+pub struct RunArgs {
     /// Seed of the first replication; the next ones count up from it
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
@@ -57,6 +64,19 @@ pub struct Args {
     experiments: Option<PathBuf>,
 }
 
+impl RunArgs {
+    /// The seed, and how many runs at the same time.
+    pub fn options(&self) -> RunOptions {
+        let jobs = self.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+        RunOptions { seed: self.seed, jobs }
+    }
+
+    /// The folders of the experiments of these names, each once, or of all if there are none.
+    pub fn find(&self, names: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+        find_experiments(self.experiments.as_deref(), names)
+    }
+}
+
 /// Runs the experiments and prints their results.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let experiments = read_experiments(args)?;
@@ -64,8 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         make_writable(folder)
             .map_err(|error| BadInput::new(format!("--out {}: {error}", folder.display())))?;
     }
-    let jobs = args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
-    let options = RunOptions { seed: args.seed, jobs };
+    let options = args.runs.options();
     let cancel = cancelled_by_interrupt()?;
     let mut results = Vec::new();
     for experiment in &experiments {
@@ -109,7 +128,7 @@ pub fn make_writable(folder: &Path) -> Result<(), String> {
 /// Reads the experiments that are asked for, each once, before any is run.
 fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
     let mut experiments = Vec::new();
-    for path in find_experiments(args.experiments.as_deref(), &args.names)? {
+    for path in args.runs.find(&args.names)? {
         let experiment = Experiment::read(&path).map_err(BadInput::new)?;
         experiments.push(if args.quick { experiment.quick() } else { experiment });
     }
@@ -117,7 +136,7 @@ fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
 }
 
 /// The folders of the experiments of these names, each once, or of all if there are none.
-pub fn find_experiments(folder: Option<&Path>, names: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+fn find_experiments(folder: Option<&Path>, names: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     let folder = match folder {
         Some(path) => ExperimentFolder::open(path),
         None => {
