@@ -299,8 +299,7 @@ impl Eevdf {
 
     /// The task begins a turn.
     #[inline]
-    pub fn set_next(&mut self, level: LevelId, task: Member) {
-        self.queues[level.index()].blocked = None;
+    pub fn set_next(&mut self, task: Member) {
         let it = &mut self.members[task];
         it.chosen_deadline = it.deadline;
     }

@@ -206,11 +206,8 @@ impl Discipline {
 
     /// A task begins a turn on its CPU.
     #[inline]
-    pub fn set_next(&mut self, level: LevelId, task: Member) {
-        match self {
-            Self::Cfs(cfs) => cfs.set_next(task),
-            Self::Eevdf(eevdf) => eevdf.set_next(level, task),
-        }
+    pub fn set_next(&mut self, task: Member) {
+        each!(self, it => it.set_next(task))
     }
 
     /// A task goes on without a switch.

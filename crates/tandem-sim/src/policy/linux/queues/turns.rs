@@ -126,7 +126,6 @@ impl Queues {
     /// Puts what runs from a queue back into it, and so on in the queues below it.
     pub(super) fn put_back(&mut self, mut level: LevelId) {
         loop {
-            self.discipline.put_prev(level);
             let Some(member) = self.rqs.timeline(level).curr() else { return };
             self.rqs.timeline_mut(level).stop();
             self.insert(member, level);
@@ -148,7 +147,7 @@ impl Queues {
         self.remove(member, level);
         let weight = self.rqs.weight(member);
         self.rqs.timeline_mut(level).run(member, weight);
-        self.discipline.set_next(level, member);
+        self.discipline.set_next(member);
         if self.discipline.cfs().is_none() {
             self.clear_buddies(member, level);
         }
