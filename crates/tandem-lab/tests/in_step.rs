@@ -103,7 +103,6 @@ fn twice_as_many_vcpus_as_pcpus_is_between_its_neighbours() {
             .map(|(second, third)| mean(&operations(&source, host, second, third)));
         let difference = at.0 - (below.0 + above.0) / 2.0;
         let error = (at.1 + (below.1 + above.1) / 4.0).sqrt();
-        println!("{host}: {:.0} {:.0} {:.0}: {difference:.0} +- {error:.0}", below.0, at.0, above.0);
         // Student's t of some ten degrees of freedom at 99.9%.
         assert!(
             difference.abs() < 4.6 * error + 0.05 * at.0,

@@ -15,8 +15,11 @@ const PERIODS_MIN: u64 = 10;
 pub(super) fn problem(scenario: &Scenario) -> Option<String> {
     let run_ns = scenario.warmup_ns + scenario.length_ns;
     let host = [("the host".to_owned(), &scenario.policy, &*scenario.machine)];
+    let mut last_group = "";
     let guests = scenario.workloads.iter().filter_map(|workload| {
-        let guest = workload.guest()?;
+        // The VMs of a group have the same kernel.
+        let is_first = std::mem::replace(&mut last_group, &workload.group) != workload.group;
+        let guest = workload.guest().filter(|_| is_first)?;
         Some((format!("the guest of `{}`", workload.group), &guest.policy, &*guest.topology))
     });
     let periods = host.into_iter().chain(guests);

@@ -15,7 +15,6 @@ use crate::metrics::{
 };
 use crate::policy::Policy;
 use crate::scenario::{Guest, Scenario};
-use crate::times::Times;
 use crate::trace::Observer;
 
 /// The warm-up is over: forgets what was measured.
@@ -45,19 +44,21 @@ pub(super) fn results<O: Observer>(
     system.kernels.iter_mut().for_each(|kernel| kernel.count_delays(now_ns));
     let length_ns = now_ns - measured_since_ns;
     let host = system.kernels.host();
+    let tasks_of =
+        |state: &VmState| host.tasks().all()[state.tasks()].iter().map(|task| task.measured(now_ns));
+    let all = || scenario.workloads.iter().zip(vms).zip(host.usage().delays());
+    let mut kernel_threads = TaskMetrics::default();
+    for ((_, state), _) in all().filter(|((spec, _), _)| spec.is_kernel()) {
+        tasks_of(state).for_each(|task| kernel_threads.add(&task));
+    }
     let metrics = HostMetrics {
+        kernel_threads,
         pause_loop: system.pause_loops.metrics,
         paravirt: system.paravirt,
         home_moves,
         numa: system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
         ..host_metrics(host)
     };
-    let tasks_of =
-        |state: &VmState| host.tasks().all()[state.tasks()].iter().map(|task| task.measured(now_ns));
-    let all = || scenario.workloads.iter().zip(vms).zip(host.usage().delays());
-    let kernel_threads = all().filter(|((spec, _), _)| spec.is_kernel());
-    let kernel_threads: Vec<_> = kernel_threads.flat_map(|((_, state), _)| tasks_of(state)).collect();
-    let metrics = HostMetrics { kernel_threads: TaskMetrics::sum(&kernel_threads), ..metrics };
     let vms = all().filter(|((spec, _), _)| !spec.is_kernel()).map(|((spec, state), delays)| {
         let (guest, measured) = (spec.guest(), state.measured());
         let lived_ns = state.life.within_ns(measured_since_ns, now_ns);
@@ -122,7 +123,7 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, lived_ns: u64, now_ns: u64) -> 
             true => {
                 kernel_threads.tasks += program.tasks;
                 kernel_threads.total.add(&total);
-                kernel_threads.delay = Times::sum([&kernel_threads.delay, delay]);
+                kernel_threads.delay.add(delay);
             }
             false => programs.push(ProgramMetrics {
                 name: spec.name.clone(),
