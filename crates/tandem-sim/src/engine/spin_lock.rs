@@ -78,17 +78,14 @@ impl<O: Observer> Simulation<'_, O> {
         let limit_ns = limit_ns(&self.system, wait);
         self.system.events += 1;
         let System { kernels, processors, .. } = &mut self.system;
-        if wait == Wait::HasLock {
-            kernels[task].spin.get_lock();
-            processors[pcpu].burst_end_ns = NEVER;
-            processors.rerate(kernels, pcpu);
-        } else {
-            kernels[task].spin.looked(limit_ns);
-            processors[pcpu].burst_end_ns = NEVER;
-            processors.rerate(kernels, pcpu);
+        let has_lock = wait == Wait::HasLock;
+        match has_lock {
+            true => kernels[task].spin.get_lock(),
+            false => kernels[task].spin.looked(limit_ns),
         }
-        let is_new_head = wait == Wait::HasLock;
-        settle_waiters(&mut self.system, lock, task.kernel, is_new_head, now_ns);
+        processors[pcpu].burst_end_ns = NEVER;
+        processors.rerate(kernels, pcpu);
+        settle_waiters(&mut self.system, lock, task.kernel, has_lock, now_ns);
         if wait == Wait::Halts {
             self.halt_in_lock(on, pcpu, task.task, now_ns);
         }
