@@ -385,6 +385,9 @@ impl MachineBuilder {
             name: self.name,
             packages,
             nodes_by_distance: nodes_by_distance(&distances, nodes.len()),
+            memory_latencies_ns: (distances.iter())
+                .map(|&distance| self.hardware.memory_latency_ns(distance).round() as u64)
+                .collect(),
             nodes,
             llcs,
             cores,

@@ -122,6 +122,13 @@ impl Hardware {
         local_memory_latency_ns: 89,
         remote_memory_latency_ns: 139,
     };
+
+    /// Load from memory of a node at this distance, ns.
+    fn memory_latency_ns(&self, distance: u32) -> f64 {
+        let local = f64::from(self.local_memory_latency_ns);
+        let hop = f64::from(self.remote_memory_latency_ns) - local;
+        local + hop * (f64::from(distance) - f64::from(LOCAL_DISTANCE)) / 10.0
+    }
 }
 
 /// A machine, checked.
@@ -137,6 +144,8 @@ pub struct Machine {
     distances: Vec<u32>,
     /// Row by row: the nodes from near to far, seen from each node.
     nodes_by_distance: Vec<NodeId>,
+    /// Row by row: [`Machine::memory_latency_ns`], rounded.
+    memory_latencies_ns: Vec<u64>,
     all_cpus: CpuMask,
     isolated: CpuMask,
     housekeeping: CpuMask,
@@ -266,9 +275,7 @@ impl Machine {
 
     /// Load from memory of node `to` by a CPU of node `from`, ns: linear in the distance, without contention.
     pub fn memory_latency_ns(&self, from: NodeId, to: NodeId) -> f64 {
-        let local = f64::from(self.hardware.local_memory_latency_ns);
-        let hop = f64::from(self.hardware.remote_memory_latency_ns) - local;
-        local + hop * (f64::from(self.distance(from, to)) - f64::from(LOCAL_DISTANCE)) / 10.0
+        self.hardware.memory_latency_ns(self.distance(from, to))
     }
 
     /// How long a cache line that CPU `from` has written takes to CPU `to`, ns, rounded: a load from the
@@ -277,7 +284,7 @@ impl Machine {
         if self.llc_cpus(from).contains(to) {
             return u64::from(self.hardware.llc_latency_ns);
         }
-        self.memory_latency_ns(self.cpu(from).node, self.cpu(to).node).round() as u64
+        self.memory_latencies_ns[self.cpu(from).node.index() * self.nodes.len() + self.cpu(to).node.index()]
     }
 
     /// Every node from near to far, seen from `node`: itself first, equally far ones by number.

@@ -10,11 +10,30 @@ pub const NEVER: u64 = u64::MAX;
 /// Children a node has. Four keep the heap shallow, and their keys in one or two cache lines.
 const ARITY: usize = 4;
 
+/// Time and source in one number, which compares without a branch; the source in the low [`SOURCE_BITS`].
+type Key = u128;
+
+const SOURCE_BITS: u32 = 32;
+
+#[inline]
+fn key(time_ns: u64, source: u32) -> Key {
+    Key::from(time_ns) << SOURCE_BITS | Key::from(source)
+}
+
+#[inline]
+fn time_ns(key: Key) -> u64 {
+    (key >> SOURCE_BITS) as u64
+}
+
+#[inline]
+fn source(key: Key) -> usize {
+    key as u32 as usize
+}
+
 /// An indexed heap of pending events. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct EventQueue {
-    /// (time, source) in heap order.
-    heap: Vec<(u64, u32)>,
+    heap: Vec<Key>,
     /// Where each source stands in the heap.
     position: Vec<u32>,
 }
@@ -24,26 +43,26 @@ impl EventQueue {
     pub fn new(len: usize) -> Self {
         assert!(len > 0, "an event queue needs a source");
         let len = u32::try_from(len).expect("fewer than 2^32 sources");
-        Self { heap: (0..len).map(|source| (NEVER, source)).collect(), position: (0..len).collect() }
+        Self { heap: (0..len).map(|source| key(NEVER, source)).collect(), position: (0..len).collect() }
     }
 
     /// Time and number of the earliest event; [`NEVER`] if none is pending. O(1).
     #[inline]
     pub fn peek(&self) -> (u64, usize) {
-        let (time_ns, source) = self.heap[0];
-        (time_ns, source as usize)
+        (time_ns(self.heap[0]), source(self.heap[0]))
     }
 
     /// Makes `time_ns` the time of the source's event, or cancels it with [`NEVER`]. O(log sources).
     #[inline]
     pub fn set(&mut self, source: usize, time_ns: u64) {
         let at = self.position[source] as usize;
-        let before = self.heap[at].0;
-        if time_ns == before {
+        let before = self.heap[at];
+        let now = key(time_ns, source as u32);
+        if now == before {
             return;
         }
-        self.heap[at].0 = time_ns;
-        if time_ns < before { self.sift_up(at) } else { self.sift_down(at) }
+        self.heap[at] = now;
+        if now < before { self.sift_up(at) } else { self.sift_down(at) }
     }
 
     fn sift_up(&mut self, mut at: usize) {
@@ -63,23 +82,27 @@ impl EventQueue {
         let entry = self.heap[at];
         loop {
             let first = at * ARITY + 1;
-            let last = (first + ARITY).min(self.heap.len());
-            let Some(least) = (first..last).min_by_key(|&child| self.heap[child]) else {
-                break;
+            let least = match self.heap.get(first..first + ARITY) {
+                Some(&[a, b, c, d]) => a.min(b).min(c.min(d)),
+                _ => match self.heap.get(first..).and_then(|children| children.iter().min()) {
+                    Some(&least) => least,
+                    None => break,
+                },
             };
-            if entry <= self.heap[least] {
+            if entry <= least {
                 break;
             }
-            self.place(at, self.heap[least]);
-            at = least;
+            let next = self.position[source(least)] as usize;
+            self.place(at, least);
+            at = next;
         }
         self.place(at, entry);
     }
 
     #[inline]
-    fn place(&mut self, at: usize, entry: (u64, u32)) {
+    fn place(&mut self, at: usize, entry: Key) {
         self.heap[at] = entry;
-        self.position[entry.1 as usize] = at as u32;
+        self.position[source(entry)] = at as u32;
     }
 }
 
