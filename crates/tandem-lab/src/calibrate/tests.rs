@@ -420,18 +420,34 @@ fn representatives_have_the_ends_of_every_constant_and_no_point_twice() {
 fn with_one_cell_relative_determines_nothing_and_the_sentence_says_so() {
     let folder = tempfile::tempdir().unwrap();
     for (cells, said) in [
-        (OPEN, "there is one cell of each, which determines nothing"),
-        (DETERMINED, "relative to the other cells of the metric:"),
+        (OPEN, "`done` relative to its other cells, of which there are none, so that it determines nothing"),
+        (DETERMINED, "`done` relative to its other cells:"),
     ] {
         write(folder.path(), 2.0, cells);
         let path = folder.path().join("experiment.toml");
-        let text =
-            fs::read_to_string(&path).unwrap().replace("within_pct = 2", "relative = true\nwithin_pct = 2");
+        let text = fs::read_to_string(&path)
+            .unwrap()
+            .replace("within_pct = 2", "relative = [\"done\"]\nwithin_pct = 2");
         fs::write(&path, text).unwrap();
         calibrate_as(folder.path(), Plan { points: Some(256), again: true }, 2);
         let sentence = reproduce(folder.path()).calibrations.remove(0);
         assert!(sentence.contains(said), "{sentence}");
     }
+}
+
+#[test]
+fn relative_names_a_metric_of_the_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 2.0, OPEN);
+    let path = folder.path().join("experiment.toml");
+    let text =
+        fs::read_to_string(&path).unwrap().replace("within_pct = 2", "relative = [\"dnoe\"]\nwithin_pct = 2");
+    fs::write(&path, text).unwrap();
+    let error = Experiment::read(folder.path()).err().expect("no such metric").to_string();
+    assert!(
+        error.contains("`relative` names the metric `dnoe`, which no run of this calibration has"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -450,6 +466,7 @@ fn a_set_is_stale_after_any_change_that_acceptance_depends_on() {
         ("of = { rate = \"done\" }", "of = \"busy_share\"", true),
         ("replications = { min = 3 }", "replications = { min = 3 }\nquick = { length_pct = 30 }", true),
         ("within_pct = 2", "within_pct = 3", true),
+        ("within_pct = 2", "relative = [\"done\"]\nwithin_pct = 2", true),
         ("sweep = { vms = [1, 2] }", "sweep = { vms = [1, 2] }\nwarmup = { plain = \"1s\" }", true),
         ("sweep = { vms = [1, 2] }", "sweep = { vms = [1, 2] }\nset = { a = \"3s\" }", true),
     ] {

@@ -198,7 +198,7 @@ impl Calibration {
     ///
     /// Distances are those of logarithms. Noise is that of the publication, twice the standard deviation or
     /// else `within_pct`, and twice the standard error of the simulated mean; the two are independent, so
-    /// that their squares add up. With `relative` the geometric mean of a metric's cells is as published by
+    /// that their squares add up. Of a `relative` metric the geometric mean of the cells is as published by
     /// definition: nothing but how they relate to each other counts.
     pub fn misfit(&self, experiment: &Experiment, values: impl Fn(usize, usize) -> Vec<f64>) -> f64 {
         self.largest_miss(experiment, values, |noise, error, _| libm::hypot(noise, 2.0 * error))
@@ -245,7 +245,7 @@ impl Calibration {
             });
         }
         let miss = |cell: &Miss| {
-            let level = match self.table.relative {
+            let level = match self.is_relative(cell.metric) {
                 true => {
                     let of_metric = || {
                         cells.iter().filter(|other| other.metric == cell.metric).map(|other| other.distance)
@@ -338,7 +338,7 @@ impl Calibration {
             }
         };
         let within = format!("within {}%, or its published noise", self.table.within_pct);
-        let within = within + self.relative_words(experiment);
+        let within = within + &self.relative_words(experiment);
         let count = match (set.accepted.len(), set.nearest.first()) {
             (0, Some((_, f64::MAX))) => format!("none of {} points could be measured", set.tried),
             (0, Some((point, misfit))) => format!(
@@ -359,20 +359,32 @@ impl Calibration {
         format!("{calibration}: {count}{interrupted}{extents}")
     }
 
+    fn is_relative(&self, metric: &str) -> bool {
+        self.table.relative.iter().any(|name| **name == metric)
+    }
+
     /// What `relative` means for the cells, in words that go on.
-    fn relative_words(&self, experiment: &Experiment) -> &'static str {
-        let cells: Vec<&str> = self
-            .cells(experiment)
-            .map(|(case, metric)| experiment.cases[case].metrics[metric].name.as_str())
-            .collect();
-        let is_alone = |metric: &&str| cells.iter().filter(|other| *other == metric).count() == 1;
-        match self.table.relative {
-            false => "",
-            true if cells.iter().all(is_alone) => {
-                ", relative to the other cells of a metric; there is one cell of each, which determines nothing"
-            }
-            true => ", relative to the other cells of the metric",
+    fn relative_words(&self, experiment: &Experiment) -> String {
+        let mut cells_of: BTreeMap<&str, usize> = BTreeMap::new();
+        for (case, metric) in self.cells(experiment) {
+            *cells_of.entry(experiment.cases[case].metrics[metric].name.as_str()).or_default() += 1;
         }
+        let (mut with_others, mut alone) = (Vec::new(), Vec::new());
+        for (metric, cells) in cells_of.into_iter().filter(|(metric, _)| self.is_relative(metric)) {
+            if cells > 1 { with_others.push(metric) } else { alone.push(metric) }
+        }
+        let mut words = String::new();
+        if !with_others.is_empty() {
+            let names = quoted_list(with_others);
+            words += &format!(", {names} relative to its other cells");
+        }
+        if !alone.is_empty() {
+            let names = quoted_list(alone);
+            words += &format!(
+                ", {names} relative to its other cells, of which there are none, so that it determines nothing"
+            );
+        }
+        words
     }
 
     /// Where in its bounds the accepted values of a constant lie.
@@ -511,6 +523,14 @@ fn calibration_of(
     if !(table.within_pct > 0.0 && table.within_pct <= 100.0) {
         return Err(source.error(at(), "`within_pct` is out of range; allowed are more than 0 to 100"));
     }
+    let is_measured = |name: &str| {
+        cases.iter().any(|&case| experiment.cases[case].metrics.iter().any(|it| it.name == name))
+    };
+    if let Some(name) = table.relative.iter().find(|name| !is_measured(name)) {
+        let message =
+            format!("`relative` names the metric `{}`, which no run of this calibration has", **name);
+        return Err(source.error(name.span(), message));
+    }
     let count = table.free.iter().count();
     if !(1..=FREE_MAX).contains(&count) {
         let message = format!("has {count} constants under `free`; allowed are 1 to {FREE_MAX}");
@@ -561,7 +581,8 @@ fn bounds_of(name: &Located<String>, low: &Key, high: &Key, source: &SourceFile)
 fn inputs(calibration: &Calibration, cells: &[(usize, usize)], experiment: &Experiment) -> String {
     let table = &calibration.table;
     let length_pct = experiment.file.quick.length_pct;
-    let mut text = format!("{:?} {} {} {length_pct}", calibration.free, table.relative, table.within_pct);
+    let relative: Vec<&str> = table.relative.iter().map(|name| name.as_str()).collect();
+    let mut text = format!("{:?} {relative:?} {} {length_pct}", calibration.free, table.within_pct);
     for &(case, metric) in cells {
         let Case { keys, baseline, metrics, parameters, source, variants, .. } = &experiment.cases[case];
         let ExperimentMetric { name, of, group, scale, .. } = &metrics[metric];

@@ -241,10 +241,10 @@ pub struct CalibrationTable {
     /// Keys of the runs that it is about, such as [{ benchmark = "specjbb2005" }]. The points must meet their
     /// baseline in the cells that `calibrated` marks; all their effects get a range.
     pub runs: Vec<CellKeys>,
-    /// Whether nothing but how the cells of a metric relate to each other counts, because the amount of work
-    /// that makes a unit of the metric is arbitrary.
+    /// Metrics of which nothing but how their cells relate to each other counts, because the amount of work
+    /// that makes a unit of them is arbitrary, such as ["throughput"].
     #[serde(default)]
-    pub relative: bool,
+    pub relative: Vec<Located<String>>,
     /// How far a cell may be from its published value, in percent, where the published table has no standard
     /// deviation; twice the standard deviation otherwise.
     pub within_pct: f64,
