@@ -7,7 +7,7 @@ use common::{MS, compute, forever, textbook};
 use proptest::prelude::*;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
-use tandem_machine::ids::CpuId;
+use tandem_machine::ids::{CpuId, NodeId};
 use tandem_machine::{Machine, MachineBuilder};
 use tandem_sim::cost::CostModels;
 use tandem_sim::metrics::{NumaMetrics, RunMetrics, TaskMetrics};
@@ -15,7 +15,9 @@ use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
 use tandem_sim::run;
-use tandem_sim::scenario::{Affinity, HostTask, PolicySettings, Scenario, Workload, WorkloadKind};
+use tandem_sim::scenario::{
+    Affinity, HostTask, MemoryPolicy, PolicySettings, Scenario, Workload, WorkloadKind,
+};
 
 const PAGES: u64 = 64 << 20 >> 12;
 
@@ -135,6 +137,36 @@ fn memory_does_not_move_to_a_full_node() {
     assert_eq!(run.vms[1].vcpus[0].local_run_ns, 0, "{:?}", numa(&run));
 }
 
+/// A task that cannot go to its memory, which has that policy, under that release: what was counted, and the
+/// share of its run time that was close to memory.
+fn with_policy(memory_policy: MemoryPolicy, era: LinuxEra) -> (NumaMetrics, f64) {
+    let machine = two_nodes();
+    let vm = Workload { memory_policy, ..database("db", &machine, &[&[0, 1]], [0.0, 1.0]) };
+    let settings = LinuxSettings { era, numa_balancing: true, ..LinuxSettings::default() };
+    let scenario = Scenario { policy: PolicySettings::Linux(settings), ..scenario(vec![vm], true) };
+    let run = run(&scenario, 1).unwrap();
+    (numa(&run), local_share(&run))
+}
+
+#[test]
+fn vma_policy_mof_leaves_bound_memory_alone() {
+    for era in [LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12, LinuxEra::V6_18, LinuxEra::V7_3] {
+        assert_eq!(with_policy(MemoryPolicy::Own, era), (NumaMetrics::default(), 0.0), "{era:?}");
+        assert!(with_policy(MemoryPolicy::FirstTouch, era).1 > 0.99, "{era:?}");
+    }
+}
+
+#[test]
+fn task_numa_work_scans_the_memory_of_a_cpuset_but_that_stays() {
+    let there = MemoryPolicy::Cpuset(vec![NodeId(1)]);
+    let (counted, local) = with_policy(there.clone(), LinuxEra::V6_12);
+    assert!(counted.numa_hint_faults > 0, "{counted:?}");
+    assert_eq!((counted.numa_hint_faults_local, counted.numa_pages_migrated, local), (0, 0, 0.0));
+    assert_eq!(with_policy(there, LinuxEra::V6_18), (NumaMetrics::default(), 0.0), "a single node");
+    let both = MemoryPolicy::Cpuset(vec![NodeId(0), NodeId(1)]);
+    assert!(with_policy(both, LinuxEra::V6_18).1 > 0.99);
+}
+
 #[test]
 fn first_touch_follows_where_tasks_start() {
     let machine = two_nodes();
@@ -190,5 +222,18 @@ proptest! {
         let NumaMetrics { numa_hint_faults, numa_hint_faults_local, numa_pages_migrated } = host.numa;
         prop_assert!(numa_hint_faults_local + numa_pages_migrated <= numa_hint_faults + 1);
         prop_assert_eq!(run(&scenario, seed).unwrap(), metrics);
+    }
+
+    /// Memory with a policy of its own costs nothing, whatever else is there: to the bit.
+    #[test]
+    fn vma_policy_mof_makes_balancing_do_nothing(mut scenario in balanced_scenario(), seed: u64) {
+        for workload in &mut scenario.workloads {
+            workload.memory_policy = MemoryPolicy::Own;
+        }
+        let on = run(&scenario, seed).unwrap();
+        if let PolicySettings::Linux(settings) = &mut scenario.policy {
+            settings.numa_balancing = false;
+        }
+        prop_assert_eq!(on.trace_hash, run(&scenario, seed).unwrap().trace_hash);
     }
 }

@@ -240,6 +240,7 @@ impl Builder<'_> {
                 cgroup,
                 memory_bytes: table.memory.bytes,
                 first_touch: memory.first_touch,
+                memory_policy: memory.policy,
                 weight,
                 channels: used.channels,
                 counters: used.counters.clone(),

@@ -11,16 +11,19 @@ use tandem_file::units::Size;
 use tandem_machine::ids::NodeId;
 use tandem_machine::placement::{self, Request};
 use tandem_machine::{Machine, parse_cpulist};
+use tandem_sim::scenario::MemoryPolicy;
 
 /// Where memory lies at the start: "local", which is where the tasks start; "interleave", evenly over all
 /// nodes; "home", for processes with `homes`, evenly over the nodes of these; { interleave = "0-1" }, evenly
 /// over these nodes, and on the nearest others if they are full; { preferred = "1" }, on that node, and on
-/// the nearest others if it is full; { bind = "0" }, evenly over these nodes and on no others.
+/// the nearest others if it is full; { bind = "0" }, evenly over these nodes and on no others; { cpuset = "0" },
+/// the same by the cgroup's `cpuset.mems`. NUMA balancing leaves "interleave", `interleave`, `preferred` and
+/// `bind` where they are; memory of a `cpuset` it moves among these nodes.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(
     untagged,
-    expecting = "expected \"local\", \"interleave\", \"home\", or a table such as { bind = \"0\" }, { preferred = \"1\" } or \
-                 { interleave = \"0-1\" }"
+    expecting = "expected \"local\", \"interleave\", \"home\", or a table such as { bind = \"0\" }, { preferred = \"1\" }, \
+                 { interleave = \"0-1\" } or { cpuset = \"0\" }"
 )]
 pub enum MemoryPolicyForm {
     /// One that needs no nodes.
@@ -51,6 +54,8 @@ pub enum MemoryPolicyNodes {
     Preferred(String),
     /// Evenly over these nodes, and on the nearest others if they are full.
     Interleave(String),
+    /// Evenly over these nodes and on no others, by `cpuset.mems` of their cgroup.
+    Cpuset(String),
 }
 
 /// Where the memory of a VM lies.
@@ -58,6 +63,8 @@ pub enum MemoryPolicyNodes {
 pub(super) struct Memory {
     pub shares: Vec<f64>,
     pub first_touch: bool,
+    /// Who says so.
+    pub policy: MemoryPolicy,
 }
 
 /// What is asked for: a size, and where it should lie.
@@ -81,24 +88,24 @@ impl Builder<'_> {
     ) -> Result<Memory, FileError> {
         let bytes = keys.size.bytes;
         let every_node: Vec<NodeId> = (0..self.machine().node_count()).map(NodeId::from).collect();
-        let (nodes, may_spill, policy) = match keys.policy.map(|policy| (&**policy, policy)) {
+        let (nodes, may_spill, policy, kind) = match keys.policy.map(|policy| (&**policy, policy)) {
             None => return self.lay_evenly(keys, tasks, home, false),
             Some((MemoryPolicyForm::Named(MemoryPolicyName::Local), _)) => {
                 return self.lay_evenly(keys, tasks, home, true);
             }
             Some((MemoryPolicyForm::Named(MemoryPolicyName::Interleave), policy)) => {
-                (every_node.clone(), true, policy)
+                (every_node.clone(), true, policy, MemoryPolicy::Own)
             }
             Some((MemoryPolicyForm::Named(MemoryPolicyName::Home), policy)) => {
                 if keys.home_nodes.is_empty() {
                     let message = "memory policy \"home\" is for [[processes]] that have `homes`";
                     return Err(self.source().error(policy.span(), message));
                 }
-                (keys.home_nodes.to_vec(), false, policy)
+                (keys.home_nodes.to_vec(), false, policy, MemoryPolicy::FirstTouch)
             }
             Some((MemoryPolicyForm::Nodes(form), policy)) => {
                 let (list, may_spill, is_one) = match form {
-                    MemoryPolicyNodes::Bind(list) => (list, false, false),
+                    MemoryPolicyNodes::Bind(list) | MemoryPolicyNodes::Cpuset(list) => (list, false, false),
                     MemoryPolicyNodes::Preferred(list) => (list, true, true),
                     MemoryPolicyNodes::Interleave(list) => (list, true, false),
                 };
@@ -107,7 +114,11 @@ impl Builder<'_> {
                     let message = format!("`{list}` is more than one node; `preferred` needs a single one");
                     return Err(self.source().error(policy.span(), message));
                 }
-                (nodes, may_spill, policy)
+                let kind = match form {
+                    MemoryPolicyNodes::Cpuset(_) => MemoryPolicy::Cpuset(nodes.clone()),
+                    _ => MemoryPolicy::Own,
+                };
+                (nodes, may_spill, policy, kind)
             }
         };
         let no_room =
@@ -133,7 +144,7 @@ impl Builder<'_> {
         self.occupancy.add(request(tasks, 0), &home.nodes).map_err(no_room)?;
         let after = free(self, &every_node);
         let taken = before.iter().zip(after).map(|(before, after)| (before - after) as f64 / bytes as f64);
-        Ok(Memory { shares: taken.collect(), first_touch: false })
+        Ok(Memory { shares: taken.collect(), first_touch: false, policy: kind })
     }
 
     /// Evenly over the nodes of the home.
@@ -150,7 +161,8 @@ impl Builder<'_> {
                 .add(request, &home.nodes)
                 .map_err(|error| self.scenario.source.error(keys.size.span(), error.to_string()))?;
         }
-        Ok(Memory { shares: placement::memory_shares(&home.nodes, self.machine()), first_touch })
+        let shares = placement::memory_shares(&home.nodes, self.machine());
+        Ok(Memory { shares, first_touch, policy: MemoryPolicy::FirstTouch })
     }
 
     /// The nodes of a list.

@@ -59,6 +59,7 @@ impl Builder<'_> {
                 has_past: table.has_past,
                 memory_bytes: table.memory.bytes,
                 first_touch: memory.first_touch,
+                memory_policy: memory.policy,
                 ..Workload::new(format!("{}-{set}", *table.group), kind, memory.shares)
             });
         }

@@ -1,7 +1,8 @@
 //! Memory policies and NUMA balancing in scenario files.
 
 use super::build;
-use tandem_sim::scenario::{PolicySettings, Scenario};
+use tandem_machine::ids::NodeId;
+use tandem_sim::scenario::{MemoryPolicy, PolicySettings, Scenario};
 
 /// A set of processes, before and after which there may be others; the machine has two nodes with 24 GB
 /// between them.
@@ -40,6 +41,21 @@ fn each_policy_says_where_memory_lies() {
     let local = with_tables(&processes("db", "1GiB", "memory_policy = \"local\"")).unwrap();
     assert!(local.workloads[0].first_touch);
     assert_eq!(local.workloads[0].memory_bytes, 1 << 30);
+}
+
+#[test]
+fn what_numactl_sets_is_a_policy_and_a_cpuset_is_none() {
+    let policy = |keys: &str| with_tables(&processes("db", "1GiB", keys)).unwrap().workloads[0].clone();
+    for keys in ["{ bind = \"0\" }", "{ preferred = \"0\" }", "{ interleave = \"0-1\" }", "\"interleave\""] {
+        let workload = policy(&format!("memory_policy = {keys}"));
+        assert_eq!(workload.memory_policy, MemoryPolicy::Own, "{keys}");
+    }
+    for keys in ["", "memory_policy = \"local\"", "homes = [\"node:0\"]\nmemory_policy = \"home\""] {
+        assert_eq!(policy(keys).memory_policy, MemoryPolicy::FirstTouch, "{keys}");
+    }
+    let bound = policy("memory_policy = { cpuset = \"1\" }");
+    assert_eq!(bound.memory_policy, MemoryPolicy::Cpuset(vec![NodeId(1)]));
+    assert_eq!(bound.memory_shares, [0.0, 1.0]);
 }
 
 #[test]

@@ -51,11 +51,12 @@ impl<'a, O: Observer> Simulation<'a, O> {
     pub fn new(scenario: &'a Scenario, seed: u64, observer: O) -> Self {
         let Built { kernels, vms, profiles } = build(scenario, seed);
         let numa = NumaBalancing::new(scenario, kernels.host().tasks().all().len());
-        let memories: Vec<VmMemory<'_>> = (scenario.workloads.iter())
-            .map(|vm| VmMemory {
+        let is_balanced = |vm: usize| numa.as_ref().is_some_and(|numa| numa.may_move(vm.into()));
+        let memories: Vec<VmMemory<'_>> = (scenario.workloads.iter().enumerate())
+            .map(|(at, vm)| VmMemory {
                 bytes: vm.memory_bytes,
                 shares: &vm.memory_shares,
-                moves: vm.first_touch || numa.is_some() || !life::is_there_with_memory(vm),
+                moves: vm.first_touch || is_balanced(at) || !life::is_there_with_memory(vm),
                 is_there: life::is_there_with_memory(vm),
             })
             .collect();

@@ -4,8 +4,8 @@ mod guest;
 mod program;
 
 use super::{
-    Affinity, Arrivals, Guest, PROCESSES_MAX, PolicySettings, Process, Scenario, Source, TIME_MAX_NS, Vm,
-    Workload, WorkloadKind,
+    Affinity, Arrivals, Guest, MemoryPolicy, PROCESSES_MAX, PolicySettings, Process, Scenario, Source,
+    TIME_MAX_NS, Vm, Workload, WorkloadKind,
 };
 use crate::policy::credit::{CreditSettings, Era};
 use crate::policy::credit2::Credit2Settings;
@@ -132,7 +132,18 @@ impl Scenario {
         {
             return Err(format!("its memory shares sum to {sum}; each is 0 to 1, and they sum to 1"));
         }
-        Ok(())
+        let MemoryPolicy::Cpuset(allowed) = &workload.memory_policy else { return Ok(()) };
+        if allowed.is_empty() || allowed.iter().any(|node| node.index() >= nodes) {
+            return Err("its cpuset has no nodes, or some that the machine lacks".into());
+        }
+        if workload.first_touch {
+            return Err("its memory lies both where it is first touched and in its cpuset; choose one".into());
+        }
+        let lies_on = |&node: &usize| workload.memory_shares[node] > 0.0;
+        match (0..nodes).filter(lies_on).all(|node| allowed.contains(&node.into())) {
+            true => Ok(()),
+            false => Err("its memory lies on nodes outside its cpuset".into()),
+        }
     }
 
     fn check_affinity(&self, workload: &Workload) -> Result<(), String> {

@@ -5,12 +5,14 @@ mod check;
 mod events;
 mod guest;
 mod kernel_threads;
+mod memory;
 mod workload;
 
 pub use cgroups::{BandwidthLimit, Cgroup, CgroupName};
 pub use check::ScenarioError;
 pub use events::{HostAction, HostEvent};
 pub use guest::{Guest, GuestProgram, Process};
+pub use memory::MemoryPolicy;
 pub use workload::{
     Affinity, AffinityChange, Arrivals, HomeChoice, HostTask, Source, Vcpus, Vm, Workload, WorkloadKind,
 };

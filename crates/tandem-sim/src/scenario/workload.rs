@@ -1,6 +1,6 @@
 //! Workloads: what runs on the host, as virtual machines or as processes.
 
-use super::Guest;
+use super::{Guest, MemoryPolicy};
 use crate::program::{Amount, Program};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub struct Workload {
     /// Its memory lies where its tasks first touch it: once all of them have started, the shares become those
     /// of the nodes that they are on then.
     pub first_touch: bool,
+    /// Who says where its memory lies.
+    pub memory_policy: MemoryPolicy,
     /// How many channels its programs and sources use.
     pub channels: usize,
     /// Names of its counters.
@@ -197,6 +199,7 @@ impl Workload {
             memory_bytes: Self::DEFAULT_MEMORY_BYTES,
             memory_shares,
             first_touch: false,
+            memory_policy: MemoryPolicy::default(),
             channels: 0,
             counters: Vec::new(),
             sources: Vec::new(),

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
-use tandem_machine::ids::CpuId;
+use tandem_machine::ids::{CpuId, NodeId};
 use tandem_machine::{CpuSpec, Machine, MachineBuilder, NodeSpec};
 use tandem_sim::cost::{ContextSwitch, CostModels};
 use tandem_sim::policy::credit::{CreditSettings, Era, RateControl};
@@ -17,7 +17,8 @@ use tandem_sim::policy::credit2::{Credit2Settings, Release, Sharing};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program, SharedData};
 use tandem_sim::scenario::{
-    Affinity, AffinityChange, Arrivals, HostTask, PolicySettings, Scenario, Source, Workload, WorkloadKind,
+    Affinity, AffinityChange, Arrivals, HostTask, MemoryPolicy, PolicySettings, Scenario, Source, Workload,
+    WorkloadKind,
 };
 
 const PROFILES: usize = 2;
@@ -60,13 +61,17 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
 /// A scenario with few VMs, on a Linux host that balances NUMA nodes, long enough for it to move something.
 pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
     let memory = prop_oneof![1u64..64 << 20, 1u64..4 << 30];
-    let vms = vec((vm_plan(), memory, any::<bool>()), 1..3);
+    let vms = vec((vm_plan(), memory, any::<bool>(), 0..4u8), 1..3);
     (machine(), costs(), vms, select(vec![LinuxEra::V4_2, LinuxEra::V6_12, LinuxEra::V7_3])).prop_map(
         |(machine, costs, vms, era)| {
-            let vms = vms.into_iter().enumerate().map(|(at, (plan, memory_bytes, first_touch))| Workload {
-                memory_bytes,
-                first_touch,
-                ..plan.build(at, &machine, Era::Xen4_9)
+            let vms = vms.into_iter().enumerate().map(|(at, (plan, memory_bytes, first_touch, policy))| {
+                let vm = plan.build(at, &machine, Era::Xen4_9);
+                let memory_policy = match policy {
+                    0 if !first_touch => MemoryPolicy::Cpuset(nodes_of_memory(&vm)),
+                    1 => MemoryPolicy::Own,
+                    _ => MemoryPolicy::FirstTouch,
+                };
+                Workload { memory_bytes, first_touch, memory_policy, ..vm }
             });
             Scenario {
                 workloads: vms.collect(),
@@ -87,6 +92,12 @@ pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
             }
         },
     )
+}
+
+/// The nodes that the memory of a workload lies on.
+fn nodes_of_memory(workload: &Workload) -> Vec<NodeId> {
+    let shares = workload.memory_shares.iter().enumerate();
+    shares.filter(|(_, share)| **share > 0.0).map(|(node, _)| node.into()).collect()
 }
 
 /// A scenario without costs, caps, restricting affinities or control of the rate, in which vCPUs compute and

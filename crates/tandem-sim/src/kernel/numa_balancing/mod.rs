@@ -4,7 +4,8 @@
 //! Problem: the kernel does not know which task uses which page.
 //!
 //! Approach, as in the kernel:
-//! 1. From time to time each task marks a part of its memory ([`scan`]).
+//! 1. From time to time each task marks a part of its memory ([`scan`]), unless somebody has bound that
+//!    ([`reach`]).
 //! 2. When it touches a marked page, it faults. The fault is counted by the node of the page and that of the
 //!    CPU ([`faults`]), and may move the page to the CPU's node ([`filter`]).
 //! 3. After each pass over its memory, a task prefers the node that most of the faults were on; the policy is
@@ -19,14 +20,14 @@
 //!
 //! Limits: every task marks pages for itself, as processes with address spaces of their own do; in the kernel
 //! threads share that. A task without a memory profile touches nothing. Memory is in small pages, all of it
-//! is used alike, and none is the task's own unless it is alone in its VM. Marking takes no time. Memory that
-//! was bound by a policy is scanned like any other; the kernel leaves out areas that have a policy of their
-//! own. Nodes are at equal distances: a task is sent to the node that it prefers, and to no other.
+//! is used alike, and none is the task's own unless it is alone in its VM. Marking takes no time. Nodes are at
+//! equal distances: a task is sent to the node that it prefers, and to no other.
 //!
 //! [`MemoryProfile::memory_lines_per_us`]: crate::program::MemoryProfile::memory_lines_per_us
 
 mod faults;
 mod filter;
+mod reach;
 mod scan;
 
 use super::memory_state::PAGE_BYTES;
@@ -37,6 +38,7 @@ use crate::program::code::ProfileId;
 use crate::scenario::{PolicySettings, Scenario};
 use faults::{Group, TaskFaults};
 use filter::Touched;
+use reach::Reach;
 use scan::Scan;
 use tandem_machine::ids::{CpuId, NodeId, TaskId, VmId};
 
@@ -63,6 +65,8 @@ struct Balanced {
 #[derive(Clone, Debug)]
 pub(crate) struct NumaBalancing {
     groups: Vec<Group>,
+    /// Where the memory of each group may move; `None` if it is not scanned.
+    reach: Vec<Option<Reach>>,
     tasks: Vec<Balanced>,
     hint_faults: f64,
     hint_faults_local: f64,
@@ -81,19 +85,23 @@ impl NumaBalancing {
     /// For the tasks of the scenario's host, if that balances and has several nodes.
     pub fn new(scenario: &Scenario, tasks: usize) -> Option<Box<Self>> {
         let nodes = scenario.machine.node_count();
-        let is_on = match &scenario.policy {
-            PolicySettings::Linux(settings) => settings.numa_balancing,
-            PolicySettings::Credit(_) | PolicySettings::Credit2(_) | PolicySettings::SchedExt(_) => false,
+        let era = match &scenario.policy {
+            PolicySettings::Linux(settings) if settings.numa_balancing && nodes > 1 => settings.era,
+            _ => return None,
         };
-        (is_on && nodes > 1).then(|| {
-            Box::new(Self {
-                groups: scenario.workloads.iter().map(|it| Group::new(nodes, it.task_count())).collect(),
-                tasks: vec![Balanced::new(nodes); tasks],
-                hint_faults: 0.0,
-                hint_faults_local: 0.0,
-                pages_migrated: 0.0,
-            })
-        })
+        Some(Box::new(Self {
+            groups: scenario.workloads.iter().map(|it| Group::new(nodes, it.task_count())).collect(),
+            reach: scenario.workloads.iter().map(|it| Reach::new(it, era, nodes)).collect(),
+            tasks: vec![Balanced::new(nodes); tasks],
+            hint_faults: 0.0,
+            hint_faults_local: 0.0,
+            pages_migrated: 0.0,
+        }))
+    }
+
+    /// Whether the memory of the workload may move.
+    pub fn may_move(&self, vm: VmId) -> bool {
+        self.reach[vm.index()].is_some()
     }
 
     /// Begins to count anew. The tasks' own metrics do, too.
@@ -121,6 +129,7 @@ impl NumaBalancing {
         if share <= 0.0 {
             return result;
         }
+        let may_move = self.reach[vm.index()].as_ref().is_some_and(|reach| reach.contains(node));
         let is_young = state.preferred.is_none() || state.scan.passes <= filter::YOUNG_PASSES;
         for from in (0..state.scan.marked.len()).map(NodeId::from) {
             let pages = memory.share(vm, from) * memory.pages(vm);
@@ -136,7 +145,7 @@ impl NumaBalancing {
                 result.local += faults;
             } else {
                 let wanted = faults * group.chance_to_migrate(from, pages, node, is_young);
-                moved = memory.move_pages(vm, from, node, wanted);
+                moved = if may_move { memory.move_pages(vm, from, node, wanted) } else { 0.0 };
                 state.faults.failed |= moved < wanted * 0.999;
                 result.migrated += moved;
             }
@@ -199,6 +208,9 @@ impl NumaBalancing {
         let Some(task) = kernels.host()[pcpu].current else { return };
         let state = &kernels.host()[task];
         let (vm, run_ns) = (state.vm, state.metrics.run_ns);
+        if !self.may_move(vm) {
+            return;
+        }
         self.tasks[task.index()].ran(run_ns);
         let touched = self.touched(kernels, processors, pcpu, vm, task);
         let faulted = self.touch(processors.hardware.memory_mut(), touched);
