@@ -5,7 +5,7 @@
 //! memory the new ones are added to half of the old ones; then it settles how fast it scans next.
 
 use super::filter::ACTIVE_NODE_FRACTION;
-use super::scan::Scan;
+use super::scan::{AddressSpace, Scan};
 use tandem_machine::ids::NodeId;
 
 /// Parts that a period is changed by (`NUMA_PERIOD_SLOTS`).
@@ -119,8 +119,9 @@ pub(super) struct TaskFaults {
     from_cpus: Vec<f64>,
     private: f64,
     shared: f64,
-    /// The pass after which the statistics were made up last, and run time and time then, ns.
-    pass: u32,
+    /// The pass after which the statistics were made up last (the task's `numa_scan_seq`).
+    pub pass: u32,
+    /// Run time and time then, ns.
     run_ns: u64,
     at_ns: u64,
 }
@@ -174,11 +175,18 @@ impl TaskFaults {
 
     /// Makes the statistics up if there has been a pass since they were last, for a task that has run for
     /// that long; whether it did.
-    pub fn place(&mut self, group: &mut Group, scan: &mut Scan, run_ns: u64, now_ns: u64) -> bool {
-        if self.pass == scan.passes {
+    pub fn place(
+        &mut self,
+        group: &mut Group,
+        space: &mut AddressSpace,
+        scan: &mut Scan,
+        run_ns: u64,
+        now_ns: u64,
+    ) -> bool {
+        if self.pass == space.passes {
             return false;
         }
-        self.pass = scan.passes;
+        self.pass = space.passes;
         let use_of_cpu = (run_ns - self.run_ns) as f64 / (now_ns - self.at_ns + 1) as f64;
         (self.run_ns, self.at_ns) = (run_ns, now_ns);
         let weight = FULL_USE * use_of_cpu / (self.local + self.remote + 1.0);
@@ -190,7 +198,7 @@ impl TaskFaults {
         }
         age(&mut self.private, self.new_private, &mut group.private);
         age(&mut self.shared, self.new_shared, &mut group.shared);
-        self.adapt_period(group, scan, now_ns);
+        self.adapt_period(group, space, scan, now_ns);
         (self.new_private, self.new_shared, self.local, self.remote) = (0.0, 0.0, 0.0, 0.0);
         self.failed = false;
         true
@@ -198,13 +206,13 @@ impl TaskFaults {
 
     /// Scans more slowly if most faults are private or local, and faster if not
     /// (`update_task_scan_period()`).
-    fn adapt_period(&self, group: &Group, scan: &mut Scan, now_ns: u64) {
+    fn adapt_period(&self, group: &Group, space: &mut AddressSpace, scan: &mut Scan, now_ns: u64) {
         let [local, remote, private, shared] =
             [self.local, self.remote, self.new_private, self.new_shared].map(|faults| faults as u64);
-        let most_ms = scan.max_period_ms(group);
+        let most_ms = space.max_period_ms(group);
         if local + shared == 0 || self.failed {
             scan.period_ms = most_ms.min(2 * scan.period_ms);
-            return scan.put_off(now_ns);
+            return space.put_off(scan.period_ms, now_ns);
         }
         let part_ms = scan.period_ms.div_ceil(PERIOD_SLOTS);
         let part_of = |some: u64, others: u64| some * PERIOD_SLOTS / (some + others).max(1);
@@ -217,7 +225,7 @@ impl TaskFaults {
         } else {
             scan.period_ms.saturating_sub(part_ms * (PERIOD_THRESHOLD - locals.max(privates)))
         };
-        scan.period_ms = period_ms.clamp(scan.min_period_ms(), most_ms);
+        scan.period_ms = period_ms.clamp(space.min_period_ms(), most_ms);
     }
 }
 
@@ -230,27 +238,29 @@ fn age(faults: &mut f64, new: f64, of_group: &mut f64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scan::Clocks;
     use super::*;
 
     /// A task of a group of so many, with a scan period of 2 s, that has been through its memory once.
-    fn after_a_pass(tasks: usize) -> (Group, TaskFaults, Scan) {
-        let mut scan = Scan::new(2);
+    fn after_a_pass(tasks: usize) -> (Group, TaskFaults, AddressSpace, Scan) {
+        let (mut scan, mut space) = (Scan::new(), AddressSpace::new(2));
         let group = Group::new(2, tasks);
-        scan.tick(&group, 1_000.0, &[0.5, 0.5], 0, 0);
-        (scan.period_ms, scan.passes) = (2_000, 1);
-        (group, TaskFaults::new(2), scan)
+        let clocks = Clocks { run_ns: 0, now_ns: 0, tick_ns: 1_000_000 };
+        scan.tick(&mut space, &group, 1_000.0, &[0.5, 0.5], clocks);
+        (scan.period_ms, space.passes) = (2_000, 1);
+        (group, TaskFaults::new(2), space, scan)
     }
 
     #[test]
     fn old_faults_fade() {
-        let (mut group, mut faults, mut scan) = after_a_pass(1);
+        let (mut group, mut faults, mut space, mut scan) = after_a_pass(1);
         faults.count(&group, 800.0, NodeId(1), NodeId(0), 1.0, false);
-        assert!(faults.place(&mut group, &mut scan, 1_000, 1_000));
-        assert!(!faults.place(&mut group, &mut scan, 1_000, 1_000), "once a pass");
+        assert!(faults.place(&mut group, &mut space, &mut scan, 1_000, 1_000));
+        assert!(!faults.place(&mut group, &mut space, &mut scan, 1_000, 1_000), "once a pass");
         assert_eq!((&group.on_memory[..], group.busiest_node()), (&[0.0, 800.0][..], Some(NodeId(1))));
-        scan.passes = 2;
+        space.passes = 2;
         faults.count(&group, 500.0, NodeId(0), NodeId(0), 1.0, true);
-        faults.place(&mut group, &mut scan, 2_000, 2_000);
+        faults.place(&mut group, &mut space, &mut scan, 2_000, 2_000);
         assert_eq!((&group.on_memory[..], group.busiest_node()), (&[500.0, 400.0][..], Some(NodeId(0))));
         assert_eq!(*group.weights(), [555, 444]);
     }
@@ -266,20 +276,20 @@ mod tests {
             (300.0, 700.0, 0.0, 1_200),
             (0.0, 900.0, 1.0, 4_000),
         ] {
-            let (mut group, mut faults, mut scan) = after_a_pass(1);
+            let (mut group, mut faults, mut space, mut scan) = after_a_pass(1);
             faults.count(&group, local, NodeId(0), NodeId(0), private, true);
             faults.count(&group, remote, NodeId(1), NodeId(0), private, false);
-            faults.place(&mut group, &mut scan, 1_000, 1_000);
+            faults.place(&mut group, &mut space, &mut scan, 1_000, 1_000);
             assert_eq!(scan.period_ms, expected_ms, "{local} local, {remote} remote, {private} private");
         }
     }
 
     #[test]
     fn shared_pages_of_a_settled_group_count_as_local() {
-        let (mut group, mut faults, mut scan) = after_a_pass(8);
+        let (mut group, mut faults, mut space, mut scan) = after_a_pass(8);
         group.from_cpus = vec![100.0, 100.0];
         faults.count(&group, 1_000.0, NodeId(1), NodeId(0), 0.0, false);
-        faults.place(&mut group, &mut scan, 1_000, 1_000);
+        faults.place(&mut group, &mut space, &mut scan, 1_000, 1_000);
         assert_eq!(scan.period_ms, 2_600, "slower: there is nothing to gain");
     }
 

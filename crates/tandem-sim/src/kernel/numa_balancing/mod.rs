@@ -18,8 +18,7 @@
 //! ([`MemoryProfile::memory_lines_per_us`]), each of a page drawn at random. Faults at one tick take at most
 //! as long as a tick.
 //!
-//! Limits: every task marks pages for itself, as processes with address spaces of their own do; in the kernel
-//! threads share that. A task without a memory profile touches nothing. Memory is in small pages, all of it
+//! Limits: a task without a memory profile touches nothing. Memory is in small pages, all of it
 //! is used alike, and none is the task's own unless it is alone in its VM. Marking takes no time. Nodes are at
 //! equal distances: a task is sent to the node that it prefers, and to no other.
 //!
@@ -35,11 +34,11 @@ use super::{CpuRef, Kernels, MemoryState, Processors};
 use crate::metrics::NumaMetrics;
 use crate::policy::{NodePreference, Policy};
 use crate::program::code::ProfileId;
-use crate::scenario::{PolicySettings, Scenario};
+use crate::scenario::{PolicySettings, Scenario, WorkloadKind};
 use faults::{Group, TaskFaults};
 use filter::Touched;
 use reach::Reach;
-use scan::Scan;
+use scan::{AddressSpace, Clocks, Scan};
 use tandem_machine::ids::{CpuId, NodeId, TaskId, VmId};
 
 /// Longest time between two attempts to move a task to the node that it prefers, ns (`HZ` jiffies).
@@ -48,6 +47,8 @@ const RETRY_MAX_NS: u64 = 1_000_000_000;
 /// What is known of a task of the host.
 #[derive(Clone, Debug)]
 struct Balanced {
+    /// Position of its address space.
+    space: usize,
     scan: Scan,
     faults: TaskFaults,
     preferred: Option<NodeId>,
@@ -67,10 +68,24 @@ pub(crate) struct NumaBalancing {
     groups: Vec<Group>,
     /// Where the memory of each group may move; `None` if it is not scanned.
     reach: Vec<Option<Reach>>,
+    spaces: Vec<AddressSpace>,
     tasks: Vec<Balanced>,
     hint_faults: f64,
     hint_faults_local: f64,
     pages_migrated: f64,
+}
+
+/// The address space of each of the host's tasks: one for a VM or for threads, one each for processes.
+fn space_of_tasks(scenario: &Scenario, tasks: usize) -> Vec<usize> {
+    let mut spaces = Vec::with_capacity(tasks);
+    let mut next = 0;
+    for workload in &scenario.workloads {
+        let tasks = workload.task_count();
+        let own = matches!(workload.kind, WorkloadKind::Processes(_));
+        spaces.extend((0..tasks).map(|task| if own { next + task } else { next }));
+        next += if own { tasks } else { 1 };
+    }
+    spaces
 }
 
 /// What happened at a tick.
@@ -89,10 +104,12 @@ impl NumaBalancing {
             PolicySettings::Linux(settings) if settings.numa_balancing && nodes > 1 => settings.era,
             _ => return None,
         };
+        let space_of = space_of_tasks(scenario, tasks);
         Some(Box::new(Self {
             groups: scenario.workloads.iter().map(|it| Group::new(nodes, it.task_count())).collect(),
             reach: scenario.workloads.iter().map(|it| Reach::new(it, era, nodes)).collect(),
-            tasks: vec![Balanced::new(nodes); tasks],
+            spaces: vec![AddressSpace::new(nodes); space_of.last().map_or(0, |last| last + 1)],
+            tasks: space_of.into_iter().map(|space| Balanced::new(nodes, space)).collect(),
             hint_faults: 0.0,
             hint_faults_local: 0.0,
             pages_migrated: 0.0,
@@ -124,18 +141,19 @@ impl NumaBalancing {
         let Touched { vm, task, node, .. } = touched;
         let state = &mut self.tasks[task.index()];
         let group = &mut self.groups[vm.index()];
-        let share = state.scan.faulting_share(touched.touches, touched.faults_max);
+        let space = &mut self.spaces[state.space];
+        let share = space.faulting_share(touched.touches, touched.faults_max);
         let mut result = Faulted::default();
         if share <= 0.0 {
             return result;
         }
         let may_move = self.reach[vm.index()].as_ref().is_some_and(|reach| reach.contains(node));
-        let is_young = state.preferred.is_none() || state.scan.passes <= filter::YOUNG_PASSES;
-        for from in (0..state.scan.marked.len()).map(NodeId::from) {
+        let is_young = state.preferred.is_none() || state.faults.pass <= filter::YOUNG_PASSES;
+        for from in (0..space.marked.len()).map(NodeId::from) {
             let pages = memory.share(vm, from) * memory.pages(vm);
-            let marked = state.scan.marked[from.index()].min(pages);
+            let marked = space.marked[from.index()].min(pages);
             let faults = share * marked;
-            state.scan.marked[from.index()] = marked - faults;
+            space.marked[from.index()] = marked - faults;
             if faults <= 0.0 {
                 continue;
             }
@@ -168,7 +186,8 @@ impl NumaBalancing {
             return None;
         }
         let group = &mut self.groups[vm.index()];
-        if state.faults.place(group, &mut state.scan, state.run_ns, now_ns) {
+        let space = &mut self.spaces[state.space];
+        if state.faults.place(group, space, &mut state.scan, state.run_ns, now_ns) {
             state.preferred = group.busiest_node().or(state.preferred);
         }
         let node = state.preferred?;
@@ -179,9 +198,10 @@ impl NumaBalancing {
 }
 
 impl Balanced {
-    fn new(nodes: usize) -> Self {
+    fn new(nodes: usize, space: usize) -> Self {
         Self {
-            scan: Scan::new(nodes),
+            space,
+            scan: Scan::new(),
             faults: TaskFaults::new(nodes),
             preferred: None,
             retry_ns: 0,
@@ -224,7 +244,9 @@ impl NumaBalancing {
         let (pages, shares) =
             (processors.hardware.memory().pages(vm), processors.hardware.memory().shares(vm));
         let state = &mut self.tasks[task.index()];
-        state.scan.tick(group, pages, shares, state.run_ns, now_ns);
+        let clocks =
+            Clocks { run_ns: state.run_ns, now_ns, tick_ns: kernels.host().policy().tick_period_ns() };
+        state.scan.tick(&mut self.spaces[state.space], group, pages, shares, clocks);
         if let Some(wish) = wish {
             let host = kernels.host_mut();
             let settled = host.ask(now_ns, |policy, ctx| policy.prefer_node(ctx, pcpu, task, wish));
@@ -252,7 +274,7 @@ impl NumaBalancing {
         let worst_ns = processors.hardware.costs().numa_fault.map_or(0.0, |cost| {
             (cost.fault_ns + cost.move_ns(processors.hardware.machine().hardware(), PAGE_BYTES)) as f64
         });
-        let worst_per_ns = touches_per_ns * state.scan.marked_share() * worst_ns;
+        let worst_per_ns = touches_per_ns * self.spaces[state.space].marked_share() * worst_ns;
         Touched {
             vm,
             task,
