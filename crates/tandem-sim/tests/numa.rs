@@ -16,7 +16,7 @@ use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
 use tandem_sim::run;
 use tandem_sim::scenario::{
-    Affinity, HostTask, MemoryPolicy, PolicySettings, Scenario, Workload, WorkloadKind,
+    Affinity, HostTask, MemoryPolicy, Pages, PolicySettings, Scenario, Workload, WorkloadKind,
 };
 
 const PAGES: u64 = 64 << 20 >> 12;
@@ -167,6 +167,44 @@ fn task_numa_work_scans_the_memory_of_a_cpuset_but_that_stays() {
     assert!(with_policy(both, LinuxEra::V6_18).1 > 0.99);
 }
 
+/// What balancing counts and costs while memory of those pages comes to a task that cannot go to it, ns.
+fn with_pages(pages: Pages) -> (NumaMetrics, u64, f64) {
+    let machine = two_nodes();
+    let vm = || vec![Workload { pages, ..database("db", &machine, &[&[0, 1]], [0.0, 1.0]) }];
+    let run = |vms, numa_balancing| {
+        let it = scenario(vms, numa_balancing);
+        run(&Scenario { warmup_ns: 0, length_ns: 8_000 * MS, ..it }, 1).unwrap()
+    };
+    let (off, on) = (run(vm(), false), run(vm(), true));
+    (numa(&on), on.host.overhead_ns - off.host.overhead_ns, local_share(&on))
+}
+
+#[test]
+fn do_huge_pmd_numa_page_takes_one_fault_for_512_pages() {
+    let (small, small_ns, small_local) = with_pages(Pages::Small);
+    let (huge, huge_ns, huge_local) = with_pages(Pages::Transparent(100));
+    assert!(huge.numa_pages_migrated.abs_diff(PAGES) <= PAGES / 50, "all of it moves: {huge:?}");
+    assert!(small.numa_hint_faults > 300 * huge.numa_hint_faults, "{small:?} {huge:?}");
+    assert!(huge_local >= small_local && huge_local > 0.8, "{small_local} {huge_local}");
+    // The copy is the same; all else is done once instead of 512 times.
+    let cost = CostModels::all().numa_fault.unwrap();
+    let copy_ns = (PAGES << 12).div_ceil(2 << 20) * cost.move_ns(two_nodes().hardware(), 2 << 20);
+    assert!((copy_ns..2 * copy_ns).contains(&huge_ns), "{huge_ns} ns, of which copies take {copy_ns}");
+    assert!(small_ns > 4 * huge_ns, "{small_ns} {huge_ns}");
+}
+
+#[test]
+fn a_part_in_huge_pages_is_in_between() {
+    let faults = |pct| with_pages(Pages::Transparent(pct)).0.numa_hint_faults as f64;
+    let (none, half, all) = (faults(0), faults(50), faults(100));
+    assert!(((half - all) / (none - all) - 0.5).abs() < 0.1, "{none} {half} {all}");
+}
+
+#[test]
+fn is_vm_hugetlb_page_is_not_scanned() {
+    assert_eq!(with_pages(Pages::Hugetlb), (NumaMetrics::default(), 0, 0.0));
+}
+
 #[test]
 fn first_touch_follows_where_tasks_start() {
     let machine = two_nodes();
@@ -201,7 +239,9 @@ fn faults_take_time_of_the_host() {
     let with = overhead_ns(CostModels::all());
     let without = overhead_ns(CostModels { numa_fault: None, ..CostModels::all() });
     let faults = with.numa.numa_hint_faults;
-    let expected_ns = faults * CostModels::all().numa_fault.unwrap().fault_ns;
+    let costs = CostModels::all();
+    let of_one_ns = costs.numa_fault.unwrap().fault_ns + costs.vm_exit.unwrap().round_trip_ns;
+    let expected_ns = faults * of_one_ns;
     let difference_ns = with.overhead_ns - without.overhead_ns;
     assert!(difference_ns.abs_diff(expected_ns) < expected_ns / 10, "{difference_ns} {expected_ns}");
 }
@@ -220,7 +260,9 @@ proptest! {
             prop_assert!(vcpu.local_run_ns <= vcpu.run_ns);
         }
         let NumaMetrics { numa_hint_faults, numa_hint_faults_local, numa_pages_migrated } = host.numa;
-        prop_assert!(numa_hint_faults_local + numa_pages_migrated <= numa_hint_faults + 1);
+        // A fault on a huge page moves 512 small ones.
+        let others = numa_hint_faults - numa_hint_faults_local.min(numa_hint_faults);
+        prop_assert!(numa_pages_migrated <= 512 * (others + 1));
         prop_assert_eq!(run(&scenario, seed).unwrap(), metrics);
     }
 

@@ -5,6 +5,7 @@ use super::compile::Compiler;
 use super::events::events;
 use super::file::{AffinityChangeTable, AffinityTable, VmTable};
 use super::memory::MemoryKeys;
+use super::pages::pages;
 use super::policy::{PlacementMode, PolicyTable};
 use super::{ScenarioSource, cpu_list, guest};
 use std::collections::HashSet;
@@ -19,7 +20,7 @@ use tandem_machine::ids::NodeId;
 use tandem_machine::placement::{self, Occupancy, PlacementOutcome, Request};
 use tandem_sim::program::{Amount, Program};
 use tandem_sim::scenario::{
-    Affinity, AffinityChange, Cgroup, Guest, HomeChoice, HostTask, PROCESSES_MAX, Scenario, Vcpus, Vm,
+    Affinity, AffinityChange, Cgroup, Guest, HomeChoice, HostTask, PROCESSES_MAX, Pages, Scenario, Vcpus, Vm,
     Workload, WorkloadKind,
 };
 
@@ -199,6 +200,8 @@ impl Builder<'_> {
         {
             return Err(source.error(table.span(), "the life takes no time; it must be longer than \"0s\""));
         }
+        // QEMU asks for them (MADV_HUGEPAGE), whatever `transparent_hugepage/enabled` is, unless that is "never".
+        let pages = pages(table.huge_pages.as_ref(), Pages::Transparent(100), source)?;
         let own_home = self.own_home(table.affinity.as_ref())?;
         // Homes that are chosen once, before the run, are chosen here: an error names the line of the file.
         let is_chosen_later = own_home.is_none()
@@ -241,6 +244,7 @@ impl Builder<'_> {
                 memory_bytes: table.memory.bytes,
                 first_touch: memory.first_touch,
                 memory_policy: memory.policy,
+                pages,
                 weight,
                 channels: used.channels,
                 counters: used.counters.clone(),

@@ -4,6 +4,7 @@ use super::Parameters;
 use super::amount::{AmountForm, Count};
 use super::costs::CostSwitches;
 use super::memory::MemoryPolicyForm;
+use super::pages::HugePagesForm;
 use super::policy::PolicyTable;
 use super::program::{ProfileTable, ProgramTable};
 use crate::machine_file::MachineForm;
@@ -167,6 +168,8 @@ pub struct ProcessesTable {
     /// Where that lies at the start; if absent, evenly on the nodes of the CPUs that `affinity` or `homes`
     /// say.
     pub memory_policy: Option<Located<MemoryPolicyForm>>,
+    /// Its huge pages; none if absent.
+    pub huge_pages: Option<Located<HugePagesForm>>,
     /// Whether those of a set are threads of one process, which share its address space; false if absent.
     #[serde(default)]
     pub threads: bool,
@@ -252,6 +255,8 @@ pub struct VmTable {
     /// Where that lies at the start; if absent, evenly on the nodes of the CPUs that `affinity` or the
     /// policy's placement says.
     pub memory_policy: Option<Located<MemoryPolicyForm>>,
+    /// Its huge pages; transparent ones for all of it if absent.
+    pub huge_pages: Option<Located<HugePagesForm>>,
     /// When each of them starts, such as "300ms" or { uniform = ["0s", "8s"] }, drawn for each by itself:
     /// time from the start of the warm-up. They are there from the start if absent. A home by the policy's
     /// placement is chosen then.

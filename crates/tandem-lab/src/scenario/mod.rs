@@ -39,6 +39,7 @@ pub mod file;
 mod guest;
 mod hackbench;
 pub mod memory;
+pub mod pages;
 pub mod policy;
 mod processes;
 pub mod program;

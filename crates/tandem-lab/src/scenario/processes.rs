@@ -6,11 +6,12 @@ use super::events::nice;
 use super::file::ProcessesTable;
 use super::hackbench;
 use super::memory::MemoryKeys;
+use super::pages::pages;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_machine::ids::NodeId;
 use tandem_sim::program::Program;
-use tandem_sim::scenario::{HostTask, PROCESSES_MAX, Workload, WorkloadKind};
+use tandem_sim::scenario::{HostTask, PROCESSES_MAX, Pages, Workload, WorkloadKind};
 
 /// Most sets of one table.
 const SETS_MAX: u32 = 10_000;
@@ -28,6 +29,7 @@ impl Builder<'_> {
         let cgroup = self.cgroup_of(table.cgroup.as_ref())?;
         let (programs, used) = self.programs_of_set(table)?;
         self.count_processes(&table.group, u64::from(sets) * programs.len() as u64)?;
+        let pages = pages(table.huge_pages.as_ref(), Pages::Small, source)?;
         let homes = self.homes(table)?;
         let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
         for set in 0..sets as usize {
@@ -60,6 +62,7 @@ impl Builder<'_> {
                 memory_bytes: table.memory.bytes,
                 first_touch: memory.first_touch,
                 memory_policy: memory.policy,
+                pages,
                 ..Workload::new(format!("{}-{set}", *table.group), kind, memory.shares)
             });
         }

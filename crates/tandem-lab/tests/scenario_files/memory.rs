@@ -2,7 +2,7 @@
 
 use super::build;
 use tandem_machine::ids::NodeId;
-use tandem_sim::scenario::{MemoryPolicy, PolicySettings, Scenario};
+use tandem_sim::scenario::{MemoryPolicy, Pages, PolicySettings, Scenario};
 
 /// A set of processes, before and after which there may be others; the machine has two nodes with 24 GB
 /// between them.
@@ -56,6 +56,34 @@ fn what_numactl_sets_is_a_policy_and_a_cpuset_is_none() {
     let bound = policy("memory_policy = { cpuset = \"1\" }");
     assert_eq!(bound.memory_policy, MemoryPolicy::Cpuset(vec![NodeId(1)]));
     assert_eq!(bound.memory_shares, [0.0, 1.0]);
+}
+
+#[test]
+fn vms_have_transparent_huge_pages_unless_something_else_is_said() {
+    let of_vm = |keys: &str| {
+        with_tables(&format!(
+            "[[vm]]\ngroup = \"vm\"\nvcpus = 2\nmemory = \"1GiB\"\nprograms = [\"hog\"]\n{keys}"
+        ))
+        .map(|built| built.workloads[0].pages)
+    };
+    let of_processes = |keys: &str| with_tables(&processes("db", "1GiB", keys)).unwrap().workloads[0].pages;
+    assert_eq!((of_vm(""), of_processes("")), (Ok(Pages::Transparent(100)), Pages::Small));
+    for (value, expected) in [
+        ("\"none\"", Pages::Small),
+        ("\"transparent\"", Pages::Transparent(100)),
+        ("\"hugetlb\"", Pages::Hugetlb),
+        ("{ transparent_pct = 80 }", Pages::Transparent(80)),
+    ] {
+        let keys = format!("huge_pages = {value}");
+        assert_eq!((of_vm(&keys), of_processes(&keys)), (Ok(expected), expected), "{value}");
+    }
+    for (value, expected) in [
+        ("{ transparent_pct = 101 }", "dir/s.toml:12: `transparent_pct` is 101; allowed are 0 to 100"),
+        ("\"2MiB\"", "dir/s.toml:12: expected \"transparent\", \"none\", \"hugetlb\", or a table"),
+    ] {
+        let error = of_vm(&format!("huge_pages = {value}")).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub struct CostModels {
     pub vm_exit: Option<VmExit>,
     /// Spin locks: those of the host's run queues, and those of guests.
     pub spin_lock: Option<SpinLock>,
-    /// Hinting faults of NUMA balancing, and the pages that they move.
+    /// NUMA balancing: marking pages, hinting faults, and the pages that they move.
     pub numa_fault: Option<NumaFault>,
     /// Device and timer interrupts.
     pub interrupt: Option<Interrupt>,

@@ -56,6 +56,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             .map(|(at, vm)| VmMemory {
                 bytes: vm.memory_bytes,
                 shares: &vm.memory_shares,
+                huge_share: vm.pages.transparent_share(),
                 moves: vm.first_touch || is_balanced(at) || !life::is_there_with_memory(vm),
                 is_there: life::is_there_with_memory(vm),
             })

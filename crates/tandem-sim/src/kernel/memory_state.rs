@@ -16,8 +16,33 @@ use tandem_machine::CACHE_LINE_BYTES;
 use tandem_machine::Machine;
 use tandem_machine::ids::{CpuId, NodeId, VmId};
 
-/// A page of memory on x86, bytes.
+/// A small page of memory on x86, bytes.
 pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// Sizes of pages on x86 that can be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageSize {
+    /// 4 KiB.
+    Small,
+    /// 2 MiB.
+    Huge,
+}
+
+impl PageSize {
+    pub const ALL: [Self; 2] = [Self::Small, Self::Huge];
+
+    /// Small pages in one of them (`HPAGE_PMD_NR`).
+    pub fn small_pages(self) -> f64 {
+        match self {
+            Self::Small => 1.0,
+            Self::Huge => 512.0,
+        }
+    }
+
+    pub fn bytes(self) -> u64 {
+        self.small_pages() as u64 * PAGE_BYTES
+    }
+}
 
 /// The memory of a VM at the start.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +50,8 @@ pub(crate) struct VmMemory<'a> {
     pub bytes: u64,
     /// Sum to 1 over the nodes.
     pub shares: &'a [f64],
+    /// Share of it in huge pages.
+    pub huge_share: f64,
     /// It may change where it lies.
     pub moves: bool,
     /// It takes room from the start.
@@ -40,6 +67,10 @@ pub(crate) struct MemoryState {
     layout_of: Vec<u32>,
     /// How many pages each VM has.
     pages: Vec<f64>,
+    /// Which share of each VM's memory is in huge pages.
+    huge_share: Vec<f64>,
+    /// The same by VM, then by node: of all its memory, that in huge pages on the node.
+    huge_shares: Vec<f64>,
     /// Whether each VM's memory takes room.
     is_there: Vec<bool>,
     /// Pages of each node that no VM has; below 0 if VMs were given more than there is.
@@ -96,6 +127,10 @@ impl MemoryState {
         let mut state = Self {
             model,
             layout_of,
+            huge_share: vms.iter().map(|vm| vm.huge_share).collect(),
+            huge_shares: (vms.iter())
+                .flat_map(|vm| vm.shares.iter().map(|share| share * vm.huge_share))
+                .collect(),
             pages,
             is_there: vms.iter().map(|vm| vm.is_there).collect(),
             free_pages,
@@ -125,7 +160,7 @@ impl MemoryState {
         self.shares[self.layout_of[vm.index()] as usize * self.node_count + node.index()]
     }
 
-    /// How many pages the VM's memory has.
+    /// How many small pages the VM's memory has, or would have.
     pub fn pages(&self, vm: VmId) -> f64 {
         self.pages[vm.index()]
     }
@@ -136,11 +171,27 @@ impl MemoryState {
         &self.shares[first..first + self.node_count]
     }
 
-    /// Moves so many pages of a VM whose memory may move to another node, or as many as it has and that has
-    /// room for; returns how many.
-    pub fn move_pages(&mut self, vm: VmId, from: NodeId, to: NodeId, pages: f64) -> f64 {
+    /// How many small pages the VM's memory has on the node, in pages of that size.
+    pub fn pages_on(&self, vm: VmId, node: NodeId, size: PageSize) -> f64 {
+        let huge = self.huge_shares[vm.index() * self.node_count + node.index()];
+        let share = match size {
+            PageSize::Huge => huge,
+            PageSize::Small => (self.share(vm, node) - huge).max(0.0),
+        };
+        share * self.pages(vm)
+    }
+
+    /// Moves pages of that size, as many as so many small ones, of a VM whose memory may move to another node,
+    /// or as many as it has and that has room for; returns how many small ones that are.
+    pub fn move_pages(&mut self, vm: VmId, size: PageSize, from: NodeId, to: NodeId, pages: f64) -> f64 {
         let of_vm = self.pages(vm);
-        let moved = pages.min(self.share(vm, from) * of_vm).min(self.free_pages[to.index()]).max(0.0);
+        let moved = pages.min(self.pages_on(vm, from, size)).min(self.free_pages[to.index()]).max(0.0);
+        if size == PageSize::Huge {
+            let first = vm.index() * self.node_count;
+            let left = &mut self.huge_shares[first + from.index()];
+            *left = (*left - moved / of_vm).max(0.0);
+            self.huge_shares[first + to.index()] += moved / of_vm;
+        }
         let first = self.layout_of[vm.index()] as usize * self.node_count;
         let left = &mut self.shares[first + from.index()];
         *left = (*left - moved / of_vm).max(0.0);
@@ -170,6 +221,7 @@ impl MemoryState {
         }
         for (node, share) in fitting.into_iter().enumerate() {
             self.shares[first + node] = share;
+            self.huge_shares[vm.index() * self.node_count + node] = share * self.huge_share[vm.index()];
             self.free_pages[node] -= share * pages;
         }
         self.is_there[vm.index()] = true;
@@ -291,8 +343,13 @@ mod tests {
         };
         let profiles = vec![Arc::default(), Arc::new(waiting)];
         let vms = [[1.0, 0.0], [0.5, 0.5]];
-        let vms =
-            vms.each_ref().map(|shares| VmMemory { bytes: 1 << 20, shares, moves: true, is_there: true });
+        let vms = vms.each_ref().map(|shares| VmMemory {
+            bytes: 1 << 20,
+            shares,
+            huge_share: 0.0,
+            moves: true,
+            is_there: true,
+        });
         let state = MemoryState::new(Some(Memory::default()), &machine, profiles, &vms);
         (machine, state)
     }
@@ -332,20 +389,47 @@ mod tests {
     #[test]
     fn memory_moves_as_far_as_there_is_room() {
         let (machine, mut state) = state(0.0);
-        assert_eq!(state.move_pages(VmId(0), NodeId(0), NodeId(1), 64.0), 64.0);
+        assert_eq!(state.move_pages(VmId(0), PageSize::Small, NodeId(0), NodeId(1), 64.0), 64.0);
         assert_eq!(state.shares(VmId(0)), [0.75, 0.25]);
         assert_eq!(state.shares(VmId(1)), [0.5, 0.5], "the other VM's memory stays");
-        assert_eq!(state.move_pages(VmId(0), NodeId(0), NodeId(1), 500.0), 192.0, "no more than there is");
+        assert_eq!(
+            state.move_pages(VmId(0), PageSize::Small, NodeId(0), NodeId(1), 500.0),
+            192.0,
+            "no more than there is"
+        );
         assert_eq!(state.shares(VmId(0)), [0.0, 1.0]);
         let room = state.free_pages[0];
         state.free_pages[0] = 10.0;
-        assert_eq!(state.move_pages(VmId(0), NodeId(1), NodeId(0), 20.0), 10.0, "the node is full then");
-        assert_eq!(state.move_pages(VmId(0), NodeId(1), NodeId(0), 20.0), 0.0);
+        assert_eq!(
+            state.move_pages(VmId(0), PageSize::Small, NodeId(1), NodeId(0), 20.0),
+            10.0,
+            "the node is full then"
+        );
+        assert_eq!(state.move_pages(VmId(0), PageSize::Small, NodeId(1), NodeId(0), 20.0), 0.0);
         state.free_pages[0] = room - 10.0;
         state.set_shares(&machine, VmId(0), &[1.0, 0.0]);
         let local = f64::from(machine.hardware().local_memory_latency_ns);
         assert_eq!(state.latency_ns(VmId(0), NodeId(0)), local, "loads feel it");
         assert_eq!(state.free_pages[0], room - 256.0);
+    }
+
+    #[test]
+    fn huge_and_small_pages_move_each_by_themselves() {
+        let (machine, state) = state(0.0);
+        let halves =
+            VmMemory { bytes: 8 << 20, shares: &[1.0, 0.0], huge_share: 0.5, moves: true, is_there: true };
+        let mut state = MemoryState::new(state.model, &machine, vec![Arc::default()], &[halves]);
+        let pages = |state: &MemoryState| {
+            [0, 1].map(|node| PageSize::ALL.map(|size| state.pages_on(VmId(0), NodeId(node), size)))
+        };
+        assert_eq!(pages(&state), [[1_024.0, 1_024.0], [0.0, 0.0]]);
+        assert_eq!(state.move_pages(VmId(0), PageSize::Huge, NodeId(0), NodeId(1), 512.0), 512.0);
+        assert_eq!(pages(&state), [[1_024.0, 512.0], [0.0, 512.0]]);
+        assert_eq!(state.move_pages(VmId(0), PageSize::Small, NodeId(0), NodeId(1), 2_000.0), 1_024.0);
+        assert_eq!(pages(&state), [[0.0, 512.0], [1_024.0, 512.0]]);
+        assert_eq!(state.shares(VmId(0)), [0.25, 0.75]);
+        state.set_shares(&machine, VmId(0), &[0.5, 0.5]);
+        assert_eq!(pages(&state), [[512.0, 512.0]; 2], "what is touched anew is in pages of both sizes");
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod guest;
 mod program;
 
 use super::{
-    Affinity, Arrivals, Guest, MemoryPolicy, PROCESSES_MAX, PolicySettings, Process, Scenario, Source,
+    Affinity, Arrivals, Guest, MemoryPolicy, PROCESSES_MAX, Pages, PolicySettings, Process, Scenario, Source,
     TIME_MAX_NS, Vm, Workload, WorkloadKind,
 };
 use crate::policy::credit::{CreditSettings, Era};
@@ -131,6 +131,9 @@ impl Scenario {
             || (sum - 1.0).abs() > SHARES_TOLERANCE
         {
             return Err(format!("its memory shares sum to {sum}; each is 0 to 1, and they sum to 1"));
+        }
+        if let Pages::Transparent(pct @ 101..) = workload.pages {
+            return Err(format!("{pct}% of its memory are in huge pages; 0 to 100 are allowed"));
         }
         let MemoryPolicy::Cpuset(allowed) = &workload.memory_policy else { return Ok(()) };
         if allowed.is_empty() || allowed.iter().any(|node| node.index() >= nodes) {

@@ -12,7 +12,7 @@ pub use cgroups::{BandwidthLimit, Cgroup, CgroupName};
 pub use check::ScenarioError;
 pub use events::{HostAction, HostEvent};
 pub use guest::{Guest, GuestProgram, Process};
-pub use memory::MemoryPolicy;
+pub use memory::{MemoryPolicy, Pages};
 pub use workload::{
     Affinity, AffinityChange, Arrivals, HomeChoice, HostTask, Source, Vcpus, Vm, Workload, WorkloadKind,
 };

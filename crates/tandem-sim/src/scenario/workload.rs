@@ -1,6 +1,6 @@
 //! Workloads: what runs on the host, as virtual machines or as processes.
 
-use super::{Guest, MemoryPolicy};
+use super::{Guest, MemoryPolicy, Pages};
 use crate::program::{Amount, Program};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub struct Workload {
     pub first_touch: bool,
     /// Who says where its memory lies.
     pub memory_policy: MemoryPolicy,
+    /// The pages that its memory is in. Only NUMA balancing asks.
+    pub pages: Pages,
     /// How many channels its programs and sources use.
     pub channels: usize,
     /// Names of its counters.
@@ -200,6 +202,7 @@ impl Workload {
             memory_shares,
             first_touch: false,
             memory_policy: MemoryPolicy::default(),
+            pages: Pages::default(),
             channels: 0,
             counters: Vec::new(),
             sources: Vec::new(),

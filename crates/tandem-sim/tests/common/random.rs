@@ -17,8 +17,8 @@ use tandem_sim::policy::credit2::{Credit2Settings, Release, Sharing};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program, SharedData};
 use tandem_sim::scenario::{
-    Affinity, AffinityChange, Arrivals, HostTask, MemoryPolicy, PolicySettings, Scenario, Source, Workload,
-    WorkloadKind,
+    Affinity, AffinityChange, Arrivals, HostTask, MemoryPolicy, Pages, PolicySettings, Scenario, Source,
+    Workload, WorkloadKind,
 };
 
 const PROFILES: usize = 2;
@@ -61,18 +61,19 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
 /// A scenario with few VMs, on a Linux host that balances NUMA nodes, long enough for it to move something.
 pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
     let memory = prop_oneof![1u64..64 << 20, 1u64..4 << 30];
-    let vms = vec((vm_plan(), memory, any::<bool>(), 0..4u8), 1..3);
+    let vms = vec((vm_plan(), memory, any::<bool>(), 0..4u8, pages()), 1..3);
     (machine(), costs(), vms, select(vec![LinuxEra::V4_2, LinuxEra::V6_12, LinuxEra::V7_3])).prop_map(
         |(machine, costs, vms, era)| {
-            let vms = vms.into_iter().enumerate().map(|(at, (plan, memory_bytes, first_touch, policy))| {
-                let vm = plan.build(at, &machine, Era::Xen4_9);
-                let memory_policy = match policy {
-                    0 if !first_touch => MemoryPolicy::Cpuset(nodes_of_memory(&vm)),
-                    1 => MemoryPolicy::Own,
-                    _ => MemoryPolicy::FirstTouch,
-                };
-                Workload { memory_bytes, first_touch, memory_policy, ..vm }
-            });
+            let vms =
+                vms.into_iter().enumerate().map(|(at, (plan, memory_bytes, first_touch, policy, pages))| {
+                    let vm = plan.build(at, &machine, Era::Xen4_9);
+                    let memory_policy = match policy {
+                        0 if !first_touch => MemoryPolicy::Cpuset(nodes_of_memory(&vm)),
+                        1 => MemoryPolicy::Own,
+                        _ => MemoryPolicy::FirstTouch,
+                    };
+                    Workload { memory_bytes, first_touch, memory_policy, pages, ..vm }
+                });
             Scenario {
                 workloads: vms.collect(),
                 machine: Arc::new(machine),
@@ -92,6 +93,15 @@ pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
             }
         },
     )
+}
+
+fn pages() -> impl Strategy<Value = Pages> {
+    prop_oneof![
+        2 => Just(Pages::Small),
+        2 => Just(Pages::Transparent(100)),
+        1 => (0..=100u8).prop_map(Pages::Transparent),
+        1 => Just(Pages::Hugetlb),
+    ]
 }
 
 /// The nodes that the memory of a workload lies on.

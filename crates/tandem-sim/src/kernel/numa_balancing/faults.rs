@@ -2,8 +2,10 @@
 //! `task_numa_placement()`).
 //!
 //! A task counts its faults by the node of the page and by the node of the CPU. After each pass over its
-//! memory the new ones are added to half of the old ones; then it settles how fast it scans next.
+//! memory the new ones are added to half of the old ones; then it settles how fast it scans next. A fault on a
+//! huge page counts as one on each of the small pages in its place.
 
+use super::super::memory_state::PageSize;
 use super::filter::ACTIVE_NODE_FRACTION;
 use super::scan::{AddressSpace, Scan};
 use tandem_machine::ids::NodeId;
@@ -24,9 +26,9 @@ pub(super) struct Group {
     pub on_memory: Vec<f64>,
     /// Use of CPUs in faults, by the node of the CPU.
     pub from_cpus: Vec<f64>,
-    /// Pages on each node that were touched last from each node: a row for each node that they are on. Those
-    /// that are missing have not been touched yet.
-    pub last_from: Vec<Vec<f64>>,
+    /// Pages on each node that were touched last from each node: a row for each node that they are on, for
+    /// each size. Those that are missing have not been touched yet.
+    pub last_from: [Vec<Vec<f64>>; 2],
     /// Faults on pages that another task had touched last.
     pub shared: f64,
     /// All others.
@@ -40,29 +42,38 @@ impl Group {
             tasks,
             on_memory: none(),
             from_cpus: none(),
-            last_from: vec![none(); nodes],
+            last_from: PageSize::ALL.map(|_| vec![none(); nodes]),
             shared: 0.0,
             private: 0.0,
         }
     }
 
-    /// Share of the pages on a node, which are so many, that were touched.
-    pub fn touched_share(&self, memory: NodeId, pages: f64) -> f64 {
-        (self.last_from[memory.index()].iter().sum::<f64>() / pages).min(1.0)
+    /// Share of the pages of that size on a node, which are so many, that were touched.
+    pub fn touched_share(&self, size: PageSize, memory: NodeId, pages: f64) -> f64 {
+        (self.last_from[size as usize][memory.index()].iter().sum::<f64>() / pages).min(1.0)
     }
 
     /// Share of the faults of a task, on these pages, on those that no task or it has touched
     /// last.
-    pub fn private_share(&self, memory: NodeId, pages: f64) -> f64 {
-        1.0 - self.touched_share(memory, pages) * (1.0 - 1.0 / self.tasks as f64)
+    pub fn private_share(&self, size: PageSize, memory: NodeId, pages: f64) -> f64 {
+        1.0 - self.touched_share(size, memory, pages) * (1.0 - 1.0 / self.tasks as f64)
     }
 
-    /// Faults from a node on some of the pages on node `memory`, which are so many; some moved.
-    pub fn touched(&mut self, memory: NodeId, pages: f64, from: NodeId, faults: f64, moved: f64) {
+    /// Faults from a node on some of the pages of that size on node `memory`, which are so many; some moved.
+    pub fn touched(
+        &mut self,
+        size: PageSize,
+        memory: NodeId,
+        pages: f64,
+        from: NodeId,
+        faults: f64,
+        moved: f64,
+    ) {
         let left = (1.0 - faults / pages).max(0.0);
-        self.last_from[memory.index()].iter_mut().for_each(|last| *last *= left);
-        self.last_from[memory.index()][from.index()] += faults - moved;
-        self.last_from[from.index()][from.index()] += moved;
+        let last_from = &mut self.last_from[size as usize];
+        last_from[memory.index()].iter_mut().for_each(|last| *last *= left);
+        last_from[memory.index()][from.index()] += faults - moved;
+        last_from[from.index()][from.index()] += moved;
     }
 
     /// The node with most of the memory that its tasks use; `None` before the first statistics.
@@ -246,7 +257,7 @@ mod tests {
         let (mut scan, mut space) = (Scan::new(), AddressSpace::new(2));
         let group = Group::new(2, tasks);
         let clocks = Clocks { run_ns: 0, now_ns: 0, tick_ns: 1_000_000 };
-        scan.tick(&mut space, &group, 1_000.0, &[0.5, 0.5], clocks);
+        scan.tick(&mut space, &group, 1_000.0, |_, _| 0.0, clocks);
         (scan.period_ms, space.passes) = (2_000, 1);
         (group, TaskFaults::new(2), space, scan)
     }
@@ -296,10 +307,10 @@ mod tests {
     #[test]
     fn pages_remember_the_last_touch() {
         let mut group = Group::new(2, 4);
-        assert_eq!(group.private_share(NodeId(0), 100.0), 1.0, "first touches are private");
-        group.touched(NodeId(0), 100.0, NodeId(0), 50.0, 0.0);
-        group.touched(NodeId(0), 100.0, NodeId(1), 50.0, 20.0);
-        assert_eq!(group.last_from, [[25.0, 30.0], [0.0, 20.0]]);
-        assert_eq!(group.private_share(NodeId(0), 80.0), 1.0 - 55.0 / 80.0 * 0.75);
+        assert_eq!(group.private_share(PageSize::Small, NodeId(0), 100.0), 1.0, "first touches are private");
+        group.touched(PageSize::Small, NodeId(0), 100.0, NodeId(0), 50.0, 0.0);
+        group.touched(PageSize::Small, NodeId(0), 100.0, NodeId(1), 50.0, 20.0);
+        assert_eq!(group.last_from[0], [[25.0, 30.0], [0.0, 20.0]]);
+        assert_eq!(group.private_share(PageSize::Small, NodeId(0), 80.0), 1.0 - 55.0 / 80.0 * 0.75);
     }
 }

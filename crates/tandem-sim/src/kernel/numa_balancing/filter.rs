@@ -6,6 +6,7 @@
 //! - A page that others share moves only if the group uses the node of the CPU far more, or if its memory
 //!   would then be spread more like its use of CPUs.
 
+use super::super::memory_state::PageSize;
 use super::faults::Group;
 use tandem_machine::ids::{NodeId, TaskId, VmId};
 
@@ -21,20 +22,27 @@ pub(super) struct Touched {
     pub task: TaskId,
     /// That of the CPU.
     pub node: NodeId,
-    /// How many, marked or not; some of them more than once.
+    /// How many times, marked pages or not, each time one drawn at random from all the memory.
     pub touches: f64,
-    /// Most faults that there is time for.
-    pub faults_max: f64,
+    /// Most time that faults may take, ns.
+    pub time_max_ns: f64,
 }
 
 impl Group {
-    /// Chance that a page that is touched from node `to` moves there, over the pages on node `from`, which
-    /// are so many.
-    pub fn chance_to_migrate(&self, from: NodeId, pages: f64, to: NodeId, is_young: bool) -> f64 {
+    /// Chance that a page of that size that is touched from node `to` moves there, over those on node `from`,
+    /// which are as many as so many small ones.
+    pub fn chance_to_migrate(
+        &self,
+        size: PageSize,
+        from: NodeId,
+        pages: f64,
+        to: NodeId,
+        is_young: bool,
+    ) -> f64 {
         let own = 1.0 / self.tasks as f64;
-        let same_node = (self.last_from[from.index()][to.index()] / pages).min(1.0);
+        let same_node = (self.last_from[size as usize][from.index()][to.index()] / pages).min(1.0);
         let shared_may = f64::from(u8::from(self.shared_may_migrate(from, to)));
-        let touched = self.touched_share(from, pages);
+        let touched = self.touched_share(size, from, pages);
         let untouched = 1.0 - touched;
         if is_young {
             return untouched + touched * own + same_node * (1.0 - own) * shared_may;
@@ -66,7 +74,7 @@ mod tests {
         Group {
             from_cpus: from_cpus.into(),
             on_memory: on_memory.into(),
-            last_from: vec![last_from.into(); 2],
+            last_from: [vec![last_from.into(); 2], vec![vec![0.0; 2]; 2]],
             ..Group::new(2, tasks)
         }
     }
@@ -85,10 +93,10 @@ mod tests {
     #[test]
     fn two_faults_from_the_same_node_move_a_page() {
         let alone = group(1, [0.0; 2], [0.0; 2], [25.0, 75.0]);
-        assert_eq!(alone.chance_to_migrate(THERE, 100.0, HERE, false), 0.25);
-        assert_eq!(alone.chance_to_migrate(HERE, 100.0, THERE, false), 0.75);
+        assert_eq!(alone.chance_to_migrate(PageSize::Small, THERE, 100.0, HERE, false), 0.25);
+        assert_eq!(alone.chance_to_migrate(PageSize::Small, HERE, 100.0, THERE, false), 0.75);
         assert_eq!(
-            alone.chance_to_migrate(THERE, 100.0, HERE, true),
+            alone.chance_to_migrate(PageSize::Small, THERE, 100.0, HERE, true),
             1.0,
             "early in life, private pages move at once"
         );
@@ -97,13 +105,13 @@ mod tests {
     #[test]
     fn early_pages_move_that_nobody_else_has_touched() {
         let new = group(4, [0.0; 2], [0.0; 2], [0.0; 2]);
-        assert_eq!(new.chance_to_migrate(THERE, 100.0, HERE, true), 1.0);
+        assert_eq!(new.chance_to_migrate(PageSize::Small, THERE, 100.0, HERE, true), 1.0);
         let even = group(4, [10.0; 2], [10.0; 2], [50.0; 2]);
         assert_eq!(
-            even.chance_to_migrate(THERE, 100.0, HERE, true),
+            even.chance_to_migrate(PageSize::Small, THERE, 100.0, HERE, true),
             0.25,
             "those that it touched last itself"
         );
-        assert_eq!(even.chance_to_migrate(THERE, 100.0, HERE, false), 0.125, "from here");
+        assert_eq!(even.chance_to_migrate(PageSize::Small, THERE, 100.0, HERE, false), 0.125, "from here");
     }
 }

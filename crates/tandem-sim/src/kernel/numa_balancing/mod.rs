@@ -18,25 +18,31 @@
 //! ([`MemoryProfile::memory_lines_per_us`]), each of a page drawn at random. Faults at one tick take at most
 //! as long as a tick.
 //!
-//! Limits: a task without a memory profile touches nothing. Memory is in small pages, all of it
-//! is used alike, and none is the task's own unless it is alone in its VM. Marking takes no time. Nodes are at
-//! equal distances: a task is sent to the node that it prefers, and to no other.
+//! Memory is in pages of 4 KiB, of which whole blocks of 2 MiB may be huge pages: one entry to mark, one fault,
+//! one move for 512 of them.
+//!
+//! Limits: a task without a memory profile touches nothing. All memory is used alike, and none is the task's own
+//! unless it is alone in its VM. Huge pages are neither split nor made, and there is always a free one where
+//! there is room. Nodes are at equal distances: a task is sent to the node that it prefers, and to no other.
 //!
 //! [`MemoryProfile::memory_lines_per_us`]: crate::program::MemoryProfile::memory_lines_per_us
 
 mod faults;
 mod filter;
+mod price;
 mod reach;
 mod scan;
 
-use super::memory_state::PAGE_BYTES;
+use super::memory_state::PageSize;
 use super::{CpuRef, Kernels, MemoryState, Processors};
 use crate::metrics::NumaMetrics;
+use crate::policy::linux::LinuxEra;
 use crate::policy::{NodePreference, Policy};
 use crate::program::code::ProfileId;
 use crate::scenario::{PolicySettings, Scenario, WorkloadKind};
 use faults::{Group, TaskFaults};
 use filter::Touched;
+use price::Price;
 use reach::Reach;
 use scan::{AddressSpace, Clocks, Scan};
 use tandem_machine::ids::{CpuId, NodeId, TaskId, VmId};
@@ -68,6 +74,9 @@ pub(crate) struct NumaBalancing {
     groups: Vec<Group>,
     /// Where the memory of each group may move; `None` if it is not scanned.
     reach: Vec<Option<Reach>>,
+    prices: Vec<Price>,
+    /// Whether tasks mark pages more seldom where that takes long.
+    rests: bool,
     spaces: Vec<AddressSpace>,
     tasks: Vec<Balanced>,
     hint_faults: f64,
@@ -94,6 +103,7 @@ struct Faulted {
     faults: f64,
     local: f64,
     migrated: f64,
+    cost_ns: f64,
 }
 
 impl NumaBalancing {
@@ -108,6 +118,8 @@ impl NumaBalancing {
         Some(Box::new(Self {
             groups: scenario.workloads.iter().map(|it| Group::new(nodes, it.task_count())).collect(),
             reach: scenario.workloads.iter().map(|it| Reach::new(it, era, nodes)).collect(),
+            prices: scenario.workloads.iter().map(|it| Price::new(scenario, it)).collect(),
+            rests: era >= LinuxEra::V5_2,
             spaces: vec![AddressSpace::new(nodes); space_of.last().map_or(0, |last| last + 1)],
             tasks: space_of.into_iter().map(|space| Balanced::new(nodes, space)).collect(),
             hint_faults: 0.0,
@@ -142,35 +154,41 @@ impl NumaBalancing {
         let state = &mut self.tasks[task.index()];
         let group = &mut self.groups[vm.index()];
         let space = &mut self.spaces[state.space];
-        let share = space.faulting_share(touched.touches, touched.faults_max);
+        let price = &self.prices[vm.index()];
+        let shares = space.faulting_shares(touched.touches, node, price, touched.time_max_ns);
         let mut result = Faulted::default();
-        if share <= 0.0 {
-            return result;
-        }
         let may_move = self.reach[vm.index()].as_ref().is_some_and(|reach| reach.contains(node));
         let is_young = state.preferred.is_none() || state.faults.pass <= filter::YOUNG_PASSES;
-        for from in (0..space.marked.len()).map(NodeId::from) {
-            let pages = memory.share(vm, from) * memory.pages(vm);
-            let marked = space.marked[from.index()].min(pages);
-            let faults = share * marked;
-            space.marked[from.index()] = marked - faults;
-            if faults <= 0.0 {
-                continue;
+        for (size, share) in PageSize::ALL.into_iter().zip(shares) {
+            let marked = &mut space.marked[size as usize];
+            for from in (0..marked.len()).map(NodeId::from) {
+                let pages = memory.pages_on(vm, from, size);
+                let marked = &mut marked[from.index()];
+                *marked = marked.min(pages);
+                // In small pages, as is all that is counted of the tasks.
+                let touched = share * *marked;
+                *marked -= touched;
+                if touched <= 0.0 {
+                    continue;
+                }
+                let faults = touched / size.small_pages();
+                let private = group.private_share(size, from, pages);
+                let mut moved = 0.0;
+                if from == node {
+                    result.local += faults;
+                } else {
+                    let wanted = touched * group.chance_to_migrate(size, from, pages, node, is_young);
+                    moved = if may_move { memory.move_pages(vm, size, from, node, wanted) } else { 0.0 };
+                    state.faults.failed |= moved < wanted * 0.999;
+                    result.migrated += moved;
+                }
+                result.faults += faults;
+                result.cost_ns +=
+                    faults * price.fault_ns + moved / size.small_pages() * price.move_ns[size as usize];
+                state.faults.count(group, touched - moved, from, node, private, from == node);
+                state.faults.count(group, moved, node, node, private, false);
+                group.touched(size, from, pages, node, touched, moved);
             }
-            let private = group.private_share(from, pages);
-            let mut moved = 0.0;
-            if from == node {
-                result.local += faults;
-            } else {
-                let wanted = faults * group.chance_to_migrate(from, pages, node, is_young);
-                moved = if may_move { memory.move_pages(vm, from, node, wanted) } else { 0.0 };
-                state.faults.failed |= moved < wanted * 0.999;
-                result.migrated += moved;
-            }
-            result.faults += faults;
-            state.faults.count(group, faults - moved, from, node, private, from == node);
-            state.faults.count(group, moved, node, node, private, false);
-            group.touched(from, pages, node, faults, moved);
         }
         self.hint_faults += result.faults;
         self.hint_faults_local += result.local;
@@ -234,19 +252,12 @@ impl NumaBalancing {
         self.tasks[task.index()].ran(run_ns);
         let touched = self.touched(kernels, processors, pcpu, vm, task);
         let faulted = self.touch(processors.hardware.memory_mut(), touched);
-        if let Some(cost) = processors.hardware.costs().numa_fault {
-            let move_ns = cost.move_ns(processors.hardware.machine().hardware(), PAGE_BYTES);
-            let cost_ns = faulted.faults * cost.fault_ns as f64 + faulted.migrated * move_ns as f64;
-            processors.charge(kernels, CpuRef::host(pcpu), cost_ns as u64);
-        }
         let wish = if faulted.faults > 0.0 { self.preference(vm, task, now_ns) } else { None };
-        let group = &self.groups[vm.index()];
-        let (pages, shares) =
-            (processors.hardware.memory().pages(vm), processors.hardware.memory().shares(vm));
-        let state = &mut self.tasks[task.index()];
-        let clocks =
-            Clocks { run_ns: state.run_ns, now_ns, tick_ns: kernels.host().policy().tick_period_ns() };
-        state.scan.tick(&mut self.spaces[state.space], group, pages, shares, clocks);
+        let marking_ns = self.mark(kernels, processors.hardware.memory(), vm, task, now_ns);
+        let cost_ns = faulted.cost_ns as u64 + marking_ns;
+        if cost_ns > 0 {
+            processors.charge(kernels, CpuRef::host(pcpu), cost_ns);
+        }
         if let Some(wish) = wish {
             let host = kernels.host_mut();
             let settled = host.ask(now_ns, |policy, ctx| policy.prefer_node(ctx, pcpu, task, wish));
@@ -271,16 +282,29 @@ impl NumaBalancing {
         let profile = processor.executes.map_or(ProfileId::NONE, |task| kernels[task].footprint.profile);
         let touches_per_ns =
             processors.hardware.profile(profile).memory_lines_per_us / 1e3 / processor.speed.steady_slowdown;
-        let worst_ns = processors.hardware.costs().numa_fault.map_or(0.0, |cost| {
-            (cost.fault_ns + cost.move_ns(processors.hardware.machine().hardware(), PAGE_BYTES)) as f64
-        });
-        let worst_per_ns = touches_per_ns * self.spaces[state.space].marked_share() * worst_ns;
+        let node = processors.hardware.machine().cpu(pcpu).node;
+        let fault_ns = touches_per_ns * self.spaces[state.space].touch_ns(node, &self.prices[vm.index()]);
         Touched {
             vm,
             task,
-            node: processors.hardware.machine().cpu(pcpu).node,
-            touches: touches_per_ns * ran_ns as f64 / (1.0 + worst_per_ns),
-            faults_max: if worst_ns > 0.0 { tick_ns as f64 / worst_ns } else { f64::INFINITY },
+            node,
+            touches: touches_per_ns * ran_ns as f64 / (1.0 + fault_ns),
+            time_max_ns: tick_ns as f64,
         }
+    }
+
+    /// Lets the task mark pages if it is time for that; how long that takes, ns.
+    fn mark(&mut self, kernels: &Kernels, memory: &MemoryState, vm: VmId, task: TaskId, now_ns: u64) -> u64 {
+        let state = &mut self.tasks[task.index()];
+        let (space, group) = (&mut self.spaces[state.space], &self.groups[vm.index()]);
+        let clocks =
+            Clocks { run_ns: state.run_ns, now_ns, tick_ns: kernels.host().policy().tick_period_ns() };
+        let pages_on = |node, size| memory.pages_on(vm, node, size);
+        let entries = state.scan.tick(space, group, memory.pages(vm), pages_on, clocks);
+        let marking_ns = (entries * self.prices[vm.index()].mark_ns) as u64;
+        if self.rests {
+            state.scan.rest(marking_ns);
+        }
+        marking_ns
     }
 }

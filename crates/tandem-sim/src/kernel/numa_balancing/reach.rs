@@ -9,7 +9,7 @@
 //! has no policy and is not scanned either.
 
 use crate::policy::linux::LinuxEra;
-use crate::scenario::{MemoryPolicy, Workload};
+use crate::scenario::{MemoryPolicy, Pages, Workload};
 use tandem_machine::ids::NodeId;
 
 /// The nodes that the memory of a workload may move to.
@@ -19,8 +19,8 @@ pub(super) struct Reach(Box<[bool]>);
 impl Reach {
     /// Those that NUMA balancing of that release may move it to, of so many; `None` if it does not scan it.
     pub fn new(workload: &Workload, era: LinuxEra, nodes: usize) -> Option<Self> {
-        // A thread of the kernel has no memory of its own (`mm` is null).
-        if workload.is_kernel() {
+        // A thread of the kernel has no memory of its own (`mm` is null); `is_vm_hugetlb_page()`.
+        if workload.is_kernel() || workload.pages == Pages::Hugetlb {
             return None;
         }
         match &workload.memory_policy {
@@ -71,6 +71,14 @@ mod tests {
                 false => assert_eq!(one, Some(vec![false, true, false])),
             }
         }
+    }
+
+    #[test]
+    fn is_vm_hugetlb_page_spares_reserved_pages() {
+        let plain = Workload::new("vm", WorkloadKind::vm(Vec::new()), vec![1.0]);
+        let reach = |pages| Reach::new(&Workload { pages, ..plain.clone() }, LinuxEra::V6_12, 1);
+        assert!(reach(Pages::Hugetlb).is_none());
+        assert!(reach(Pages::Transparent(100)).is_some());
     }
 
     #[test]

@@ -4,9 +4,13 @@
 //! been marked, a pass is done. Threads of a process, such as the vCPUs of a VM, share the address space: the
 //! first one whose period has passed marks the next part for all of them, and by its own period puts off when
 //! that happens again. In a group whose memory is shared, periods grow with the number of its tasks.
+//!
+//! Numbers of pages are in small ones, also of those that are huge. A huge page is marked, and faults, as a whole.
 
-use super::super::memory_state::PAGE_BYTES;
+use super::super::memory_state::{PAGE_BYTES, PageSize};
 use super::faults::Group;
+use super::price::Price;
+use tandem_machine::ids::NodeId;
 
 /// Time, and run time, before the first scan of a task, ms (`numa_balancing_scan_delay_ms`).
 const SCAN_DELAY_MS: u64 = 1_000;
@@ -24,8 +28,8 @@ const SCAN_MIB_PER_S_MAX: u64 = 2_560;
 pub(super) struct AddressSpace {
     /// Passes over all of it (`numa_scan_seq`).
     pub passes: u32,
-    /// Pages that are marked, by node.
-    pub marked: Vec<f64>,
+    /// Pages that are marked, in small ones: for each size, by node.
+    pub marked: [Vec<f64>; 2],
     /// How many pages it has, as far as is known.
     pages: f64,
     /// Pages that this pass has marked (`numa_scan_offset`).
@@ -48,26 +52,38 @@ impl AddressSpace {
     pub fn new(nodes: usize) -> Self {
         Self {
             passes: 0,
-            marked: vec![0.0; nodes],
+            marked: PageSize::ALL.map(|_| vec![0.0; nodes]),
             pages: 0.0,
             offset: 0.0,
             next_ns: SCAN_DELAY_MS * 1_000_000,
         }
     }
 
-    /// So many touches of pages at random: which share of the marked ones fault, if that are not too many.
-    pub fn faulting_share(&self, touches: f64, faults_max: f64) -> f64 {
-        let marked: f64 = self.marked.iter().sum();
-        if marked <= 0.0 {
-            return 0.0;
+    /// So many touches of pages at random by a CPU of that node: which share of the marked pages of each size
+    /// fault, if that takes no more than so long, ns.
+    pub fn faulting_shares(&self, touches: f64, node: NodeId, price: &Price, time_max_ns: f64) -> [f64; 2] {
+        if self.pages == 0.0 {
+            return [0.0; 2];
         }
-        (-libm::expm1(-touches / self.pages)).min(faults_max / marked)
+        let shares = PageSize::ALL.map(|size| -libm::expm1(-touches * size.small_pages() / self.pages));
+        let time_ns: f64 = (PageSize::ALL.into_iter().zip(shares))
+            .map(|(size, share)| share / size.small_pages() * self.most_ns(size, node, price))
+            .sum();
+        if time_ns > time_max_ns { shares.map(|share| share * time_max_ns / time_ns) } else { shares }
     }
 
-    /// Share of the memory that is marked.
-    pub fn marked_share(&self) -> f64 {
-        let marked: f64 = self.marked.iter().sum();
-        if marked > 0.0 { marked / self.pages } else { 0.0 }
+    /// The most that a touch of a page at random by a CPU of that node takes on average, ns.
+    pub fn touch_ns(&self, node: NodeId, price: &Price) -> f64 {
+        if self.pages == 0.0 {
+            return 0.0;
+        }
+        PageSize::ALL.map(|size| self.most_ns(size, node, price)).iter().sum::<f64>() / self.pages
+    }
+
+    /// The most that a fault on each small page would take that is marked as part of a page of that size, ns.
+    fn most_ns(&self, size: PageSize, node: NodeId, price: &Price) -> f64 {
+        let marked = self.marked[size as usize].iter().enumerate();
+        marked.map(|(at, marked)| marked * price.most_ns(size, at == node.index())).sum()
     }
 
     /// Waits with the next part for a whole period (as after a period without faults).
@@ -75,16 +91,22 @@ impl AddressSpace {
         self.next_ns = now_ns + period_ms * 1_000_000;
     }
 
-    /// Marks the next part, where these shares of the memory are on the nodes.
-    fn mark(&mut self, shares: &[f64]) {
+    /// Marks the next part; there are so many pages of each size on each node. Returns how many entries of
+    /// page tables that are.
+    fn mark(&mut self, pages_on: impl Fn(NodeId, PageSize) -> f64) -> f64 {
         let part = ((SCAN_SIZE_MIB << 20) / PAGE_BYTES) as f64;
         let newly = part.min(self.pages - self.offset);
-        for (marked, share) in self.marked.iter_mut().zip(shares) {
-            let on_node = share * self.pages;
-            // What moved away is not marked any longer.
-            *marked = marked.min(on_node);
-            if on_node > 0.0 {
-                *marked += newly * share * (1.0 - *marked / on_node);
+        let mut entries = 0.0;
+        for size in PageSize::ALL {
+            for (node, marked) in self.marked[size as usize].iter_mut().enumerate() {
+                let on_node = pages_on(node.into(), size);
+                // What moved away is not marked any longer.
+                *marked = marked.min(on_node);
+                if on_node > 0.0 {
+                    let passed = newly * on_node / self.pages;
+                    *marked += passed * (1.0 - *marked / on_node);
+                    entries += passed / size.small_pages();
+                }
             }
         }
         self.offset += newly;
@@ -92,6 +114,7 @@ impl AddressSpace {
             self.offset = 0.0;
             self.passes += 1;
         }
+        entries
     }
 
     /// Parts that it is scanned in (`task_nr_scan_windows()`).
@@ -133,31 +156,36 @@ impl Scan {
         Self { period_ms: SCAN_DELAY_MS, due_run_ns: 0 }
     }
 
-    /// A tick: marks pages if it is time for that. The memory has so many pages, with these shares on the
-    /// nodes.
+    /// A tick: marks pages if it is time for that. The memory has so many pages, and so many of each size on
+    /// each node. Returns how many entries of page tables it passed over.
     pub fn tick(
         &mut self,
         space: &mut AddressSpace,
         group: &Group,
         pages: f64,
-        shares: &[f64],
+        pages_on: impl Fn(NodeId, PageSize) -> f64,
         Clocks { run_ns, now_ns, tick_ns }: Clocks,
-    ) {
+    ) -> f64 {
         space.pages = pages;
         if run_ns <= self.due_run_ns + self.period_ms * 1_000_000 {
-            return;
+            return 0.0;
         }
         if self.due_run_ns == 0 {
             self.period_ms = space.start_period_ms(group);
         }
         self.due_run_ns += self.period_ms * 1_000_000;
         if now_ns < space.next_ns {
-            return;
+            return 0.0;
         }
         space.put_off(self.period_ms, now_ns);
         // Another task of the address space is likely to be the first one the next time.
         self.due_run_ns += 2 * tick_ns;
-        space.mark(shares);
+        space.mark(pages_on)
+    }
+
+    /// Marking took so long: leaves 32 times as much to other work, so that it takes 3% of the time at most.
+    pub fn rest(&mut self, marking_ns: u64) {
+        self.due_run_ns += 32 * marking_ns;
     }
 }
 
@@ -167,6 +195,11 @@ mod tests {
 
     const MIB_PAGES: f64 = 256.0;
     const MS: u64 = 1_000_000;
+
+    /// So many MiB in small pages, half of them on each of two nodes.
+    fn halves(mib: f64) -> impl Fn(NodeId, PageSize) -> f64 {
+        move |_, size| if size == PageSize::Small { mib * MIB_PAGES / 2.0 } else { 0.0 }
+    }
 
     fn clocks(run_ns: u64, now_ns: u64) -> Clocks {
         Clocks { run_ns, now_ns, tick_ns: MS }
@@ -180,11 +213,11 @@ mod tests {
         for tick in 1..=40_000u64 {
             let now_ns = tick * MS;
             // It has a CPU half of the time, and memory of two and a half parts.
-            scan.tick(&mut space, &group, 640.0 * MIB_PAGES, &[0.5, 0.5], clocks(now_ns / 2, now_ns));
-            let marked: f64 = space.marked.iter().sum();
+            scan.tick(&mut space, &group, 640.0 * MIB_PAGES, halves(640.0), clocks(now_ns / 2, now_ns));
+            let marked: f64 = space.marked[0].iter().sum();
             if marked > 0.0 {
                 marks.push((tick, marked / MIB_PAGES));
-                space.marked.fill(0.0);
+                space.marked[0].fill(0.0);
             }
         }
         assert_eq!(scan.period_ms, 333, "a third of a second for each of three parts");
@@ -201,17 +234,19 @@ mod tests {
     /// Four threads that run all the time, and four processes.
     #[test]
     fn task_numa_work_scans_an_address_space_once_for_all_its_threads() {
-        let (group, pages) = (Group::new(1, 4), 1_024.0 * MIB_PAGES);
+        let (group, pages) = (Group::new(2, 4), 1_024.0 * MIB_PAGES);
         let marked = |spaces: usize| {
             let mut scans = vec![Scan::new(); 4];
-            let mut spaces = vec![AddressSpace::new(1); spaces];
+            let mut spaces = vec![AddressSpace::new(2); spaces];
             let (mut marked, mut by) = (0.0, [0; 4]);
             for tick in 1..=20_000u64 {
                 for (task, scan) in scans.iter_mut().enumerate() {
                     let at = task % spaces.len();
-                    scan.tick(&mut spaces[at], &group, pages, &[1.0], clocks(tick * MS, tick * MS));
-                    by[task] += usize::from(spaces[at].marked[0] > 0.0);
-                    marked += std::mem::take(&mut spaces[at].marked[0]);
+                    scan.tick(&mut spaces[at], &group, pages, halves(1_024.0), clocks(tick * MS, tick * MS));
+                    let new: f64 = spaces[at].marked[0].iter().sum();
+                    spaces[at].marked[0].fill(0.0);
+                    by[task] += usize::from(new > 0.0);
+                    marked += new;
                 }
             }
             (marked / (256.0 * MIB_PAGES), by)
@@ -224,13 +259,32 @@ mod tests {
 
     #[test]
     fn touches_at_random_fault_on_what_is_marked() {
-        let space = AddressSpace { pages: 1_000.0, marked: vec![400.0, 100.0], ..AddressSpace::new(2) };
-        assert_eq!(space.marked_share(), 0.5);
-        assert!((space.faulting_share(1.0, 1e9) - 0.001).abs() < 1e-6, "each page is as likely as any other");
-        assert_eq!(space.faulting_share(1e9, 1e9), 1.0, "each faults once");
-        assert_eq!(space.faulting_share(1e9, 50.0), 0.1, "there is no time for more");
-        assert_eq!(space.faulting_share(0.0, 1e9), 0.0);
-        assert_eq!(AddressSpace::new(2).faulting_share(5.0, 1e9), 0.0, "nothing is known of it yet");
+        let (here, free) = (NodeId(0), Price::default());
+        let marked = [vec![400.0, 100.0], vec![0.0; 2]];
+        let space = AddressSpace { pages: 1_000.0, marked, ..AddressSpace::new(2) };
+        let small = |touches, price: &Price, time| space.faulting_shares(touches, here, price, time)[0];
+        assert!((small(1.0, &free, 0.0) - 0.001).abs() < 1e-6, "each page is as likely as any other");
+        assert_eq!(small(1e9, &free, 0.0), 1.0, "each faults once");
+        assert_eq!(small(0.0, &free, 0.0), 0.0);
+        let dear = Price { fault_ns: 1_000.0, ..Price::default() };
+        assert_eq!(small(1e9, &dear, 5e5), 1.0);
+        assert_eq!(small(1e9, &dear, 5e4), 0.1, "there is no time for more");
+        assert_eq!(space.touch_ns(here, &dear), 500.0, "half of the pages are marked");
+        assert_eq!(AddressSpace::new(2).faulting_shares(5.0, here, &dear, 1e9), [0.0; 2], "nothing is known");
+    }
+
+    #[test]
+    fn change_huge_pmd_marks_512_pages_by_one_entry() {
+        let mut space = AddressSpace { pages: 512.0 * MIB_PAGES, ..AddressSpace::new(2) };
+        let entries = space.mark(|node, size| match (node, size) {
+            (NodeId(0), PageSize::Huge) => 384.0 * MIB_PAGES,
+            (NodeId(1), PageSize::Small) => 128.0 * MIB_PAGES,
+            _ => 0.0,
+        });
+        assert_eq!(space.marked, [vec![0.0, 64.0 * MIB_PAGES], vec![192.0 * MIB_PAGES, 0.0]]);
+        assert_eq!(entries, 64.0 * MIB_PAGES + 96.0);
+        let shares = space.faulting_shares(1_000.0, NodeId(0), &Price::default(), 0.0);
+        assert!(shares[1] > 0.97 && shares[0] < 0.01, "a touch takes all of a huge page: {shares:?}");
     }
 
     #[test]
