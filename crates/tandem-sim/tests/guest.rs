@@ -13,7 +13,7 @@ use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra};
 use tandem_sim::program::{Amount, Op};
-use tandem_sim::scenario::{Affinity, AffinityChange, PolicySettings, Process, Scenario, Workload};
+use tandem_sim::scenario::{Affinity, AffinityChange, PolicySettings, Process, Scenario, Which, Workload};
 use tandem_sim::trace::{Event, EventKind};
 use tandem_sim::{run, run_observed};
 
@@ -322,7 +322,7 @@ fn vcpus_with_a_past_start_on_pcpus_drawn_at_random() {
 fn a_past_does_not_outlive_a_change_of_affinity() {
     let host = Arc::new(topology(2, 2, 2));
     let first = Affinity::hard(CpuMask::from_cpus(8, [CpuId(0)]));
-    let change = AffinityChange { at_ns: 0, affinity: first };
+    let change = AffinityChange { at_ns: 0, tasks: Which::All, affinity: first };
     let vm = Workload { has_past: true, affinity_changes: vec![change], ..vm("hogs", &host, 8, hog()) };
     let mut events: Vec<Event> = Vec::new();
     let scenario = textbook(host, CreditSettings::default(), MS, vec![vm]);

@@ -13,7 +13,8 @@ use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{LinuxSettings, SoftAffinity};
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{
-    Affinity, AffinityChange, Arrivals, HomeChoice, Homes, PolicySettings, Scenario, Source, Vcpus, Workload,
+    Affinity, AffinityChange, Arrivals, HomeChoice, Homes, PolicySettings, Scenario, Source, Vcpus, Which,
+    Workload,
 };
 use tandem_sim::trace::{Event, EventKind};
 use tandem_sim::{run, run_observed};
@@ -257,6 +258,7 @@ fn an_agent_obeys_an_affinity_that_changes() {
     let machine = two_nodes();
     let change = AffinityChange {
         at_ns: 500 * MS,
+        tasks: Which::All,
         affinity: Affinity::hard(machine.node_cpus(1usize.into()).clone()),
     };
     let mut moved = placed("a", 1, 1, forever(vec![compute(MS), sleep(MS)]));

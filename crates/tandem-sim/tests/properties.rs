@@ -17,10 +17,11 @@ use tandem_sim::scenario::Scenario;
 
 /// The hard affinities of a vCPU, each with the time that it counts for.
 fn affinities<'a>(scenario: &'a Scenario, life: &Life) -> Vec<(u64, u64, &'a CpuMask)> {
-    let changes = &scenario.workloads[life.vm.index()].affinity_changes;
-    let masks = changes.iter().map(|change| (change.at_ns, &*change.affinity.hard));
+    let changes = scenario.workloads[life.vm.index()].affinity_changes.iter();
+    let changes = changes.filter(|change| change.tasks.contains(life.vcpu));
+    let masks = changes.clone().map(|change| (change.at_ns, &*change.affinity.hard));
     let masks = std::iter::once((0, &*life.affinity(scenario).hard)).chain(masks);
-    let ends = changes.iter().map(|change| change.at_ns).chain([u64::MAX]);
+    let ends = changes.map(|change| change.at_ns).chain([u64::MAX]);
     masks.zip(ends).map(|((from_ns, mask), to_ns)| (from_ns, to_ns, mask)).collect()
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use tandem_machine::cpumask::CpuMask;
 use tandem_sim::policy::linux::weight_of_nice;
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{CgroupName, HostAction, Scenario, Vm, Workload, WorkloadKind};
+use tandem_sim::scenario::{CgroupName, HostAction, Scenario, Vm, Which, Workload, WorkloadKind};
 
 /// A task that pauses for less than one part in this many of its time counts as one that never pauses.
 const PAUSES_MAX: u64 = 100;
@@ -59,9 +59,8 @@ pub struct Facts {
     pub vms: Vec<VmFacts>,
     /// Where tasks may run.
     pub masks: Vec<CpuMask>,
-    /// Changes of affinity, in the order of time: when (ns), position of the VM, position of its mask from
-    /// then on.
-    pub changes: Vec<(u64, usize, usize)>,
+    /// Changes of affinity, in the order of time.
+    pub changes: Vec<MaskChange>,
     /// When CPUs go (true) and come back, ns, in the order of time: higher classes take them, or they are
     /// offline.
     pub absences: Vec<(u64, usize, bool)>,
@@ -75,6 +74,19 @@ pub struct Facts {
     pub end_ns: u64,
     /// Start of the time over which shares can be judged, ns.
     pub window_ns: u64,
+}
+
+/// A change of where tasks may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MaskChange {
+    /// When, ns since the start of the run.
+    pub at_ns: u64,
+    /// Number of the first task.
+    pub first: usize,
+    /// How many tasks.
+    pub count: usize,
+    /// Where they may run from then on: position in [`Facts::masks`].
+    pub mask: usize,
 }
 
 /// What is known about a VM.
@@ -113,7 +125,7 @@ impl Facts {
         facts.add_events(scenario);
         facts.changes.sort_unstable();
         facts.absences.sort_unstable();
-        facts.happenings_ns.extend(facts.changes.iter().map(|(at_ns, ..)| at_ns));
+        facts.happenings_ns.extend(facts.changes.iter().map(|change| change.at_ns));
         facts.happenings_ns.sort_unstable();
         if let Some(last_ns) = facts.happenings_ns.last() {
             facts.window_ns = facts.window_ns.max(last_ns + SETTLE_NS);
@@ -153,21 +165,18 @@ impl Facts {
                     cpus.iter().for_each(|cpu| online.remove(cpu));
                     // A task whose CPUs have all gone may run on every CPU from then on.
                     self.changes.sort_unstable();
-                    let masks = self.masks_after(self.changes.partition_point(|it| it.0 <= event.at_ns));
+                    let masks = self.masks_after(self.changes.partition_point(|it| it.at_ns <= event.at_ns));
                     let everywhere = self.mask(scenario.machine.all_cpus());
-                    for vm in 0..self.vms.len() {
-                        if !self.masks[masks[self.vms[vm].first]].intersects(&online) {
-                            self.changes.push((event.at_ns, vm, everywhere));
-                        }
-                    }
+                    let lost = |first: &usize| !self.masks[masks[*first]].intersects(&online);
+                    let change = |first| MaskChange { at_ns: event.at_ns, first, count: 1, mask: everywhere };
+                    self.changes.extend((0..self.tasks.len()).filter(lost).map(change));
                 }
                 HostAction::Online(cpus) => {
                     self.absences.extend(cpus.iter().map(|cpu| (event.at_ns, cpu.index(), false)));
                     cpus.iter().for_each(|cpu| online.insert(cpu));
                 }
-                HostAction::SetAffinity { vms, cpus } => {
-                    let mask = self.mask(cpus);
-                    self.changes.extend(vms.iter().map(|vm| (event.at_ns, vm.index(), mask)));
+                HostAction::SetAffinity { vms, tasks, cpus } => {
+                    vms.iter().for_each(|vm| self.change(event.at_ns, vm.index(), tasks, cpus));
                 }
                 HostAction::SetWeight { .. }
                 | HostAction::SetLimit { .. }
@@ -190,8 +199,7 @@ impl Facts {
             prefers: changes_soft || spec.affinities().any(|affinity| affinity.soft.is_some()),
         });
         for change in &spec.affinity_changes {
-            let mask = self.mask(&change.affinity.hard);
-            self.changes.push((change.at_ns, vm, mask));
+            self.change(change.at_ns, vm, &change.tasks, &change.affinity.hard);
         }
         for (task, affinity) in spec.affinities().enumerate() {
             let mask = self.mask(&affinity.hard);
@@ -212,6 +220,19 @@ impl Facts {
         }
     }
 
+    /// Tasks of a VM that is known may run on these CPUs from then on.
+    fn change(&mut self, at_ns: u64, vm: usize, tasks: &Which, cpus: &CpuMask) {
+        let mask = self.mask(cpus);
+        let VmFacts { first, count, .. } = self.vms[vm];
+        match tasks {
+            Which::All => self.changes.push(MaskChange { at_ns, first, count, mask }),
+            Which::These(tasks) => {
+                let one = |task: &usize| MaskChange { at_ns, first: first + task, count: 1, mask };
+                self.changes.extend(tasks.iter().map(one));
+            }
+        }
+    }
+
     fn mask(&mut self, cpus: &CpuMask) -> usize {
         self.masks.iter().position(|mask| mask == cpus).unwrap_or_else(|| {
             self.masks.push(cpus.clone());
@@ -222,8 +243,7 @@ impl Facts {
     /// The masks of all tasks after the first so many changes.
     pub fn masks_after(&self, changes: usize) -> Vec<usize> {
         let mut masks: Vec<usize> = self.tasks.iter().map(|task| task.mask).collect();
-        for &(_, vm, mask) in &self.changes[..changes] {
-            let VmFacts { first, count, .. } = self.vms[vm];
+        for &MaskChange { first, count, mask, .. } in &self.changes[..changes] {
             masks[first..first + count].fill(mask);
         }
         masks
@@ -272,7 +292,7 @@ impl Facts {
                 weights.change(&event.action);
                 next += 1;
             }
-            let masks = self.masks_after(self.changes.partition_point(|change| change.0 <= at_ns));
+            let masks = self.masks_after(self.changes.partition_point(|change| change.at_ns <= at_ns));
             let flat = weights.flattened(scenario, |_| true);
             let rates = self.fair(&masks, &used, |_| Some(1.0), |task| flat[task]);
             let even = self.fair(&masks, &used, |_| Some(1.0), |_| 1.0);

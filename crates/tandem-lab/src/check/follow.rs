@@ -4,7 +4,7 @@
 //! that makes it runnable to the one that puts it on a CPU. A CPU idles from the event that takes its task
 //! off to the next one that puts a task there.
 
-use super::facts::Facts;
+use super::facts::{Facts, MaskChange};
 use super::promises::{SETTLE_NS, WAKE_UP_NS};
 use tandem_machine::ids::KernelId;
 use tandem_sim::trace::{Event, EventKind, Observer};
@@ -157,12 +157,11 @@ impl<'a> Follower<'a> {
             self.is_away[cpu] = is_away;
             self.set_idle(cpu, at_ns);
         }
-        while let Some(&(at_ns, vm, mask)) = self.facts.changes.get(self.changes_done)
+        while let Some(&MaskChange { at_ns, first, count, mask }) = self.facts.changes.get(self.changes_done)
             && at_ns <= now_ns
         {
             self.changes_done += 1;
-            let vm = &self.facts.vms[vm];
-            for task in vm.first..vm.first + vm.count {
+            for task in first..first + count {
                 let old = std::mem::replace(&mut self.tasks[task].mask, mask);
                 if matches!(self.tasks[task].state, State::Waits { .. }) {
                     self.change(old, at_ns, |record| record.waiting -= 1);

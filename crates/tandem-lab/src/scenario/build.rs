@@ -3,7 +3,7 @@
 use super::amount::{AmountForm, Count, check_time, count_in};
 use super::compile::Compiler;
 use super::events::events;
-use super::file::{AffinityChangeTable, AffinityTable, VmTable};
+use super::file::VmTable;
 use super::memory::MemoryKeys;
 use super::pages::pages;
 use super::policy::{PlacementMode, PolicyTable};
@@ -13,15 +13,15 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
-use tandem_file::units::{Duration, Size};
+use tandem_file::units::Size;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::NodeId;
 use tandem_machine::placement::{self, Occupancy, PlacementOutcome, Request};
 use tandem_sim::program::{Amount, Program};
 use tandem_sim::scenario::{
-    Affinity, AffinityChange, Cgroup, Guest, HomeChoice, HostTask, PROCESSES_MAX, Pages, Scenario, Vcpus, Vm,
-    Workload, WorkloadKind,
+    Affinity, Cgroup, Guest, HomeChoice, HostTask, PROCESSES_MAX, Pages, Scenario, Vcpus, Vm, Workload,
+    WorkloadKind,
 };
 
 /// Most vCPUs of all VMs together.
@@ -203,6 +203,8 @@ impl Builder<'_> {
         // QEMU asks for them (MADV_HUGEPAGE), whatever `transparent_hugepage/enabled` is, unless that is "never".
         let pages = pages(table.huge_pages.as_ref(), Pages::Transparent(100), source)?;
         let own_home = self.own_home(table.affinity.as_ref())?;
+        let own_affinities = self.vcpu_affinities(table, vcpus, own_home.as_ref())?;
+        let own_home = own_affinities.as_deref().map(|all| self.home_of(all)).or(own_home);
         // Homes that are chosen once, before the run, are chosen here: an error names the line of the file.
         let is_chosen_later = own_home.is_none()
             && match self.placement {
@@ -215,7 +217,7 @@ impl Builder<'_> {
             (true, Some(_)) => HomeChoice::Chosen,
             (true, None) => HomeChoice::ChosenWithMemory,
         };
-        let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
+        let affinity_changes = self.affinity_changes(&table.affinity_changes, Some(vcpus))?;
         for position in 0..count {
             let home = match is_chosen_later {
                 true => Home::everywhere(&self.scenario.machine),
@@ -228,13 +230,13 @@ impl Builder<'_> {
                 is_there: start.is_none(),
             };
             let memory = self.lay_memory(keys, vcpus as u32, &home)?;
+            let affinities = own_affinities.clone().unwrap_or_else(|| vec![home.affinity; vcpus]);
             let vcpus = match &guest {
-                Some(guest) => {
-                    Vcpus::Guest { vcpus: vec![home.affinity; vcpus], guest: guest.clone().into() }
-                }
+                Some(guest) => Vcpus::Guest { vcpus: affinities, guest: guest.clone().into() },
                 None => {
-                    let vcpu = |program: &Arc<Program>| HostTask::new(program.clone(), home.affinity.clone());
-                    Vcpus::Programs { vcpus: programs.iter().map(vcpu).collect(), life }
+                    let vcpu =
+                        |(program, affinity): (&Arc<Program>, _)| HostTask::new(program.clone(), affinity);
+                    Vcpus::Programs { vcpus: programs.iter().zip(affinities).map(vcpu).collect(), life }
                 }
             };
             let kind = WorkloadKind::Vm(Vm { vcpus, cap_pct, start, home: home_choice });
@@ -360,63 +362,6 @@ impl Builder<'_> {
             form.amount().map_err(|message| self.source().error(form.span(), message))
         };
         form.map(checked).transpose()
-    }
-
-    /// The home that an affinity of a table's own gives.
-    pub(super) fn own_home(&self, affinity: Option<&AffinityTable>) -> Result<Option<Home>, FileError> {
-        let Some(affinity) = affinity else {
-            return Ok(None);
-        };
-        let affinity = self.affinity(affinity.hard.as_ref(), affinity.soft.as_ref())?;
-        let nodes = nodes_of(affinity.soft.as_ref().unwrap_or(&affinity.hard), self.machine());
-        Ok(Some(Home { affinity, nodes }))
-    }
-
-    /// What changes during the run.
-    pub(super) fn affinity_changes(
-        &self,
-        tables: &[AffinityChangeTable],
-    ) -> Result<Vec<AffinityChange>, FileError> {
-        let file = &self.scenario.file;
-        let end = Duration { ns: file.warmup.ns + file.length.ns };
-        let mut previous = Duration::default();
-        let mut changes = Vec::new();
-        for table in tables {
-            let at = *table.at;
-            if at < previous || at >= end {
-                let message = format!(
-                    "the change comes at {at}; allowed are times from {previous} (the list is in the order of time) \
-                     to before {end} (the end of the run)"
-                );
-                return Err(self.source().error(table.at.span(), message));
-            }
-            previous = at;
-            let affinity = self.affinity(table.hard.as_ref(), table.soft.as_ref())?;
-            changes.push(AffinityChange { at_ns: at.ns, affinity });
-        }
-        Ok(changes)
-    }
-
-    /// The CPUs of a hard affinity, all that are not isolated if there is none, and of a soft one.
-    fn affinity(
-        &self,
-        hard: Option<&Located<String>>,
-        soft: Option<&Located<String>>,
-    ) -> Result<Affinity, FileError> {
-        let hard =
-            hard.map_or_else(|| Ok(self.machine().housekeeping_cpus().clone()), |list| self.cpus(list))?;
-        let Some(list) = soft else {
-            return Ok(Affinity::hard(hard));
-        };
-        let soft = self.cpus(list)?;
-        if !soft.is_subset(&hard) {
-            let message = format!(
-                "the soft affinity has CPUs outside the hard one; allowed are CPUs of \"{}\"",
-                self.machine().os_list(&hard),
-            );
-            return Err(self.source().error(list.span(), message));
-        }
-        Ok(Affinity { hard: hard.into(), soft: Some(soft.into()) })
     }
 
     /// The CPUs of a list.

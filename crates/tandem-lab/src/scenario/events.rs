@@ -1,5 +1,6 @@
 //! From the events of a scenario file to the engine's.
 
+use super::affinity::which;
 use super::amount::check_time;
 use super::build::Builder;
 use super::cgroups::{limit, weight};
@@ -115,7 +116,10 @@ fn actions(
     }
     if let Some(set) = &table.set_affinity {
         let cpus = builder.cpus(&set.cpus)?.into();
-        actions.push(HostAction::SetAffinity { vms: vms(&set.group, scenario, source)?, cpus });
+        let vms = vms(&set.group, scenario, source)?;
+        let first = &scenario.workloads[vms[0].index()];
+        let tasks = which(set.vcpus.as_ref(), first.vm().map(|_| first.task_count()), source)?;
+        actions.push(HostAction::SetAffinity { vms, tasks, cpus });
     }
     if let Some(cpus) = &table.offline {
         actions.push(HostAction::Offline(builder.cpus(cpus)?));

@@ -139,6 +139,8 @@ pub struct SetNiceTable {
 pub struct SetAffinityTable {
     /// Of VMs or processes.
     pub group: Located<String>,
+    /// Whose of each VM, such as "0" or "0-1"; those of all vCPUs if absent.
+    pub vcpus: Option<Located<String>>,
     /// Where they may run, such as "0-3".
     pub cpus: Located<String>,
 }
@@ -279,6 +281,10 @@ pub struct VmTable {
     pub guest: Option<GuestTable>,
     /// Where the vCPUs may and prefer to run; if absent, that is for the policy's placement to say.
     pub affinity: Option<AffinityTable>,
+    /// Where single vCPUs of each may and prefer to run instead. The policy's placement then leaves all of the
+    /// VM alone: without an `affinity`, its other vCPUs run everywhere.
+    #[serde(default)]
+    pub vcpu_affinity: Vec<VcpuAffinityTable>,
     /// What an administrator changes about that during the run, in the order of time.
     #[serde(default, rename = "affinity_change")]
     pub affinity_changes: Vec<AffinityChangeTable>,
@@ -386,6 +392,18 @@ pub struct AffinityTable {
     pub soft: Option<Located<String>>,
 }
 
+/// Where single vCPUs run, as libvirt's `vcpupin` and Xen's `xl vcpu-pin` say.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VcpuAffinityTable {
+    /// Which, such as "0" or "0-1".
+    pub vcpus: Located<String>,
+    /// They run on these CPUs only; all if absent, whatever the `affinity` of the VM is.
+    pub hard: Option<Located<String>>,
+    /// They prefer these CPUs, which must be among the hard ones; none if absent.
+    pub soft: Option<Located<String>>,
+}
+
 /// From a time of the run on, other CPUs where vCPUs may and prefer to run. The memory of the VM stays where
 /// it is.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -393,6 +411,8 @@ pub struct AffinityTable {
 pub struct AffinityChangeTable {
     /// When, such as "500ms": time from the start of the warm-up.
     pub at: Located<Duration>,
+    /// Which vCPUs of the VM, such as "0" or "0-1"; all if absent.
+    pub vcpus: Option<Located<String>>,
     /// They run on these CPUs only; all if absent, whatever held before.
     pub hard: Option<Located<String>>,
     /// They prefer these CPUs, which must be among the hard ones; none if absent, whatever held before.

@@ -28,6 +28,7 @@
 //! assert_eq!(scenario.workloads[2].name, "hog-2");
 //! ```
 
+mod affinity;
 pub mod amount;
 mod build;
 mod cgroups;

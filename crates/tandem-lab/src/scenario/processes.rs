@@ -31,7 +31,7 @@ impl Builder<'_> {
         self.count_processes(&table.group, u64::from(sets) * programs.len() as u64)?;
         let pages = pages(table.huge_pages.as_ref(), Pages::Small, source)?;
         let homes = self.homes(table)?;
-        let affinity_changes = self.affinity_changes(&table.affinity_changes)?;
+        let affinity_changes = self.affinity_changes(&table.affinity_changes, None)?;
         for set in 0..sets as usize {
             let (home, home_nodes) = &homes[set % homes.len()];
             let keys = MemoryKeys {

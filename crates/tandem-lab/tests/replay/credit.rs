@@ -67,7 +67,11 @@ fn soft_affinity_moves_running_vcpus() {
     let replay = replay(&Plan {
         changes: (0..2)
             .map(|vcpu| {
-                let change = AffinityChange { at_ns: SET_FREE_NS, affinity: preferring(1..=5, 1..=2) };
+                let change = AffinityChange {
+                    at_ns: SET_FREE_NS,
+                    tasks: Which::All,
+                    affinity: preferring(1..=5, 1..=2),
+                };
                 (VcpuKey { domain: A, vcpu }, change)
             })
             .collect(),

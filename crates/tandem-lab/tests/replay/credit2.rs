@@ -155,7 +155,10 @@ fn set_free(trace: &str, was: RangeInclusive<u32>, prefers: RangeInclusive<u32>,
     };
     let change = |vcpu: usize| {
         let affinity = preferring(1..=5, prefers.clone());
-        (VcpuKey { domain: A, vcpu: vcpu as u32 }, AffinityChange { at_ns: at_ns[vcpu], affinity })
+        (
+            VcpuKey { domain: A, vcpu: vcpu as u32 },
+            AffinityChange { at_ns: at_ns[vcpu], tasks: Which::All, affinity },
+        )
     };
     let changes = (0..2).map(change).collect();
     let replay = replay(&Plan { changes, ..Plan::new(trace, credit2(1_000_000), &pinned) });

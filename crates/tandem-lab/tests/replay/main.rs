@@ -16,7 +16,7 @@ use tandem_sim::cost::CostModels;
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::run_observed;
 use tandem_sim::scenario::{
-    Affinity, AffinityChange, HostTask, PolicySettings, Scenario, Workload, WorkloadKind,
+    Affinity, AffinityChange, HostTask, PolicySettings, Scenario, Which, Workload, WorkloadKind,
 };
 use tandem_sim::trace::{Event, EventKind};
 

@@ -1,5 +1,6 @@
 //! Scenario files: the resulting scenarios, and the errors about mistakes.
 
+mod affinity;
 mod coherence;
 mod credit2;
 mod former;
@@ -21,7 +22,7 @@ use tandem_machine::ids::CpuId;
 use tandem_sim::cost::CostModels;
 use tandem_sim::policy::credit::{Era, RateControl};
 use tandem_sim::program::{Amount, Op};
-use tandem_sim::scenario::{Affinity, AffinityChange, Arrivals, PolicySettings, Scenario, Source};
+use tandem_sim::scenario::{Affinity, AffinityChange, Arrivals, PolicySettings, Scenario, Source, Which};
 
 fn build(text: &str) -> Result<Scenario, String> {
     ScenarioSource::parse(Path::new("dir/s.toml"), text)
@@ -152,7 +153,11 @@ fn every_part_reaches_the_engine() {
 
     let change = |at_ns, hard: &[u32], soft: Option<&[u32]>| {
         let mask = |cpus: &[u32]| Arc::new(CpuMask::from_cpus(16, cpus.iter().map(|&cpu| CpuId(cpu))));
-        AffinityChange { at_ns, affinity: Affinity { hard: mask(hard), soft: soft.map(mask) } }
+        AffinityChange {
+            at_ns,
+            tasks: Which::All,
+            affinity: Affinity { hard: mask(hard), soft: soft.map(mask) },
+        }
     };
     let all: Vec<u32> = (0..16).collect();
     assert_eq!(

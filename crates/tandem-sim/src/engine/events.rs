@@ -32,8 +32,8 @@ impl<O: Observer> Simulation<'_, O> {
                 self.notify(now_ns, |policy, ctx| policy.group_limit_changed(ctx, *cgroup, *limit));
             }
             HostAction::SetNice { vms, nice } => vms.iter().for_each(|&vm| self.set_nice(vm, *nice, now_ns)),
-            HostAction::SetAffinity { vms, cpus } => {
-                vms.iter().for_each(|&vm| self.set_affinity(vm, cpus, None, now_ns));
+            HostAction::SetAffinity { vms, tasks, cpus } => {
+                vms.iter().for_each(|&vm| self.set_affinity(vm, tasks, cpus, None, now_ns));
             }
             HostAction::Offline(cpus) => {
                 cpus.iter().for_each(|cpu| go_offline(&mut self.system, cpu, now_ns))

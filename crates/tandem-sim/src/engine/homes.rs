@@ -201,9 +201,11 @@ impl<O: Observer> Host<'_, O> {
         for (vm, state) in self.vms.iter().enumerate().filter(|(_, state)| state.is_there) {
             if vm != except.index() {
                 let vcpus = self.scenario.workloads[vm].task_count() as u32;
-                let facts = &facts[state.tasks().start];
-                let cpus = facts.soft_affinity.as_deref().unwrap_or(&facts.hard_affinity);
-                let runs_on = nodes_of(&self.scenario.machine, cpus);
+                let machine = &self.scenario.machine;
+                let cpus = facts[state.tasks()]
+                    .iter()
+                    .flat_map(|facts| facts.soft_affinity.as_deref().unwrap_or(&facts.hard_affinity).iter());
+                let runs_on = nodes_of(machine, &CpuMask::from_cpus(machine.cpu_count(), cpus));
                 let added = occupancy.add(Request { vcpus, memory_bytes: 0 }, &runs_on);
                 debug_assert!(added.is_ok(), "no memory always fits");
             }

@@ -18,12 +18,12 @@ use crate::kernel::{
 };
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
-use crate::scenario::{PolicySettings, Scenario, Workload};
+use crate::scenario::{PolicySettings, Scenario, Which, Workload};
 use crate::trace::Observer;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
-use tandem_machine::ids::{CpuId, TaskId, VmId};
+use tandem_machine::ids::{CpuId, VmId};
 
 /// Events at one instant after which the run fails.
 const EVENTS_AT_ONCE_MAX: u64 = 10_000_000;
@@ -266,20 +266,28 @@ impl<'a, O: Observer> Simulation<'a, O> {
     fn change_affinity(&mut self, now_ns: u64) {
         if let Some((_, (vm, change))) = self.affinity_changes.pop_due(now_ns) {
             let change = &self.scenario.workloads[vm.index()].affinity_changes[change];
-            self.set_affinity(vm, &change.affinity.hard, change.affinity.soft.as_ref(), now_ns);
+            self.set_affinity(
+                vm,
+                &change.tasks,
+                &change.affinity.hard,
+                change.affinity.soft.as_ref(),
+                now_ns,
+            );
         }
     }
 
-    /// All tasks of the VM may and prefer to run there from now on.
+    /// These tasks of the VM may and prefer to run there from now on.
     pub(super) fn set_affinity(
         &mut self,
         vm: VmId,
+        which: &Which,
         hard: &Arc<CpuMask>,
         soft: Option<&Arc<CpuMask>>,
         now_ns: u64,
     ) {
-        for task in self.vms[vm.index()].tasks().map(TaskId::from) {
-            self.system.change_affinity(task, Arc::clone(hard), soft.cloned(), now_ns);
+        let all = self.vms[vm.index()].tasks();
+        for (_, task) in all.enumerate().filter(|(number, _)| which.contains(*number)) {
+            self.system.change_affinity(task.into(), Arc::clone(hard), soft.cloned(), now_ns);
         }
         self.homes.keep(&mut self.system, &self.vms, vm, now_ns);
     }

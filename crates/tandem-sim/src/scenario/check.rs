@@ -153,19 +153,20 @@ impl Scenario {
         for (at, affinity) in workload.affinities().enumerate() {
             self.check_masks(affinity).map_err(|problem| format!("vCPU {at} {problem}"))?;
         }
-        if let PolicySettings::Credit(settings) = &self.policy
-            && settings.era < Era::Xen4_5
-            && workload.affinities().any(|affinity| affinity.soft != workload.affinity(0).soft)
-        {
-            return Err("its vCPUs have different soft affinities, which came with Xen 4.5".into());
-        }
         if !workload.affinity_changes.is_sorted_by_key(|change| change.at_ns) {
             return Err("its changes of affinity are not in the order of time".into());
         }
-        workload.affinity_changes.iter().try_for_each(|change| {
-            self.check_masks(&change.affinity)
-                .map_err(|problem| format!("from {} ns on it {problem}", change.at_ns))
-        })
+        for change in &workload.affinity_changes {
+            let problem = change.tasks.problem(workload.task_count());
+            let checked = problem.map_or_else(|| self.check_masks(&change.affinity), Err);
+            checked.map_err(|problem| format!("from {} ns on it {problem}", change.at_ns))?;
+        }
+        match &self.policy {
+            PolicySettings::Credit(settings) if settings.era < Era::Xen4_5 && prefers_by_vcpu(workload) => {
+                Err("its vCPUs have different soft affinities, which came with Xen 4.5".into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks a hard and a soft affinity.
@@ -184,6 +185,18 @@ impl Scenario {
         }
         Ok(())
     }
+}
+
+/// Whether its tasks ever have different soft affinities.
+fn prefers_by_vcpu(workload: &Workload) -> bool {
+    let mut soft: Vec<_> = workload.affinities().map(|affinity| affinity.soft.as_ref()).collect();
+    let differ = |soft: &[Option<_>]| soft.iter().any(|one| *one != soft[0]);
+    differ(&soft)
+        || workload.affinity_changes.iter().any(|change| {
+            let changed = soft.iter_mut().enumerate().filter(|(task, _)| change.tasks.contains(*task));
+            changed.for_each(|(_, soft)| *soft = change.affinity.soft.as_ref());
+            differ(&soft)
+        })
 }
 
 fn check_credit(settings: &CreditSettings) -> Result<(), String> {

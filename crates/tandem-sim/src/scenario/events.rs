@@ -2,7 +2,7 @@
 //! them.
 
 use super::cgroups::check_weight;
-use super::{BandwidthLimit, CgroupName, PolicySettings, Process, Scenario};
+use super::{BandwidthLimit, CgroupName, PolicySettings, Process, Scenario, Which};
 use crate::policy::sched_ext::KernelVersion;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
@@ -43,10 +43,12 @@ pub enum HostAction {
         /// The new value.
         nice: i8,
     },
-    /// The tasks of VMs or sets of processes may run elsewhere, and prefer nothing.
+    /// Tasks of VMs or sets of processes may run elsewhere, and prefer nothing.
     SetAffinity {
-        /// Whose.
+        /// Of which.
         vms: Vec<VmId>,
+        /// Whose of each.
+        tasks: Which,
         /// Where they may run from then on.
         cpus: Arc<CpuMask>,
     },
@@ -104,8 +106,13 @@ impl Scenario {
                     false => Err(format!("the nice value is {nice}; -20 to 19 are allowed")),
                 }
             }
-            HostAction::SetAffinity { vms, cpus } => {
+            HostAction::SetAffinity { vms, tasks, cpus } => {
                 self.check_vms(vms)?;
+                for vm in vms {
+                    if let Some(problem) = tasks.problem(self.workloads[vm.index()].task_count()) {
+                        return Err(format!("it {problem}"));
+                    }
+                }
                 exist(cpus)?;
                 match cpus.intersects(online) {
                     true => Ok(()),

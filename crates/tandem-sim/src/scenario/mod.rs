@@ -14,7 +14,8 @@ pub use events::{HostAction, HostEvent};
 pub use guest::{Guest, GuestProgram, Process};
 pub use memory::{MemoryPolicy, Pages};
 pub use workload::{
-    Affinity, AffinityChange, Arrivals, HomeChoice, HostTask, Source, Vcpus, Vm, Workload, WorkloadKind,
+    Affinity, AffinityChange, Arrivals, HomeChoice, HostTask, Source, Vcpus, Vm, Which, Workload,
+    WorkloadKind,
 };
 
 use crate::cost::CostModels;

@@ -316,11 +316,45 @@ impl Workload {
     }
 }
 
-/// A change of the affinity of all tasks of a workload during the run.
+/// Some of the tasks of a workload, or all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// All.
+    #[default]
+    All,
+    /// Those with these numbers in the workload, as vCPUs have.
+    These(Vec<usize>),
+}
+
+impl Which {
+    /// Whether a task is one of them.
+    pub fn contains(&self, task: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(tasks) => tasks.contains(&task),
+        }
+    }
+
+    /// What is wrong with them as those of a workload of so many tasks, in words that follow its name.
+    pub(super) fn problem(&self, task_count: usize) -> Option<String> {
+        match self {
+            Self::All => None,
+            Self::These(tasks) if tasks.is_empty() => Some("names no task".into()),
+            Self::These(tasks) => {
+                let missing = tasks.iter().find(|task| **task >= task_count)?;
+                Some(format!("names task {missing}, but there are {task_count}"))
+            }
+        }
+    }
+}
+
+/// A change of the affinity of tasks of a workload during the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AffinityChange {
     /// When, ns since the start of the run.
     pub at_ns: u64,
+    /// Whose.
+    pub tasks: Which,
     /// Where they may run from then on.
     pub affinity: Affinity,
 }

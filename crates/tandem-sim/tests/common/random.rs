@@ -18,7 +18,7 @@ use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program, SharedData};
 use tandem_sim::scenario::{
     Affinity, AffinityChange, Arrivals, HostTask, MemoryPolicy, Pages, PolicySettings, Scenario, Source,
-    Workload, WorkloadKind,
+    Which, Workload, WorkloadKind,
 };
 
 const PROFILES: usize = 2;
@@ -390,7 +390,8 @@ struct VmPlan {
     cap_pct: u32,
     home_node: Option<usize>,
     has_past: bool,
-    affinity_changes: Vec<(u64, MaskBits)>,
+    /// When, of which vCPU (of all if there is none), to where.
+    affinity_changes: Vec<(u64, Option<usize>, MaskBits)>,
 }
 
 fn vm_plan() -> impl Strategy<Value = VmPlan> {
@@ -408,7 +409,7 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
         1..=3usize,
         vec(source(), 0..3),
         share,
-        prop_oneof![2 => Just(vec![]), 1 => vec((0..150 * MS, mask_bits()), 1..4)],
+        prop_oneof![2 => Just(vec![]), 1 => vec((0..150 * MS, prop::option::of(0..4usize), mask_bits()), 1..4)],
     )
         .prop_map(
             |(
@@ -436,7 +437,7 @@ fn vm_plan() -> impl Strategy<Value = VmPlan> {
 
 impl VmPlan {
     fn build(mut self, number: usize, machine: &Machine, era: Era) -> Workload {
-        self.affinity_changes.sort_by_key(|(at_ns, _)| *at_ns);
+        self.affinity_changes.sort_by_key(|(at_ns, ..)| *at_ns);
         if self.kind == Kind::Vm {
             self.vcpus.truncate(machine.cpu_count());
         }
@@ -454,7 +455,15 @@ impl VmPlan {
             let program = Arc::new(Program { ops, profiles: self.profiles.clone() });
             HostTask::new(program, affinity(bits, machine, era))
         };
-        let change = |(at_ns, bits)| AffinityChange { at_ns, affinity: affinity(bits, machine, era) };
+        let vcpus = self.vcpus.len();
+        let change = |(at_ns, vcpu, bits): (u64, Option<usize>, _)| {
+            // Until 4.5, preferences are those of the VM.
+            let tasks = match vcpu.filter(|_| era >= Era::Xen4_5) {
+                Some(vcpu) => Which::These(vec![vcpu % vcpus]),
+                None => Which::All,
+            };
+            AffinityChange { at_ns, tasks, affinity: affinity(bits, machine, era) }
+        };
         let tasks = self.vcpus.into_iter().map(vcpu).collect();
         let mut kind = self.kind.of(tasks);
         if let WorkloadKind::Vm(vm) = &mut kind {

@@ -17,7 +17,7 @@ use tandem_sim::policy::linux::{Domains, LinuxSettings, Preemption, SoftAffinity
 use tandem_sim::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{
-    Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpus, Vm, Workload, WorkloadKind,
+    Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpus, Vm, Which, Workload, WorkloadKind,
 };
 
 /// Channels that a family has for itself, besides those of its VM.
@@ -166,11 +166,16 @@ fn guest_plan() -> impl Strategy<Value = GuestPlan> {
 
 impl GuestPlan {
     /// The VM with a kernel, in which its vCPUs' programs are tasks. Program 0 is what they fork.
-    fn build(self, workload: Workload, host_cpus: usize, with_costs: bool) -> Workload {
+    fn build(self, mut workload: Workload, host_cpus: usize, with_costs: bool) -> Workload {
         let cap_pct = workload.vm().map_or(0, |vm| vm.cap_pct);
         let mut tasks = workload.programs().to_vec();
         tasks.truncate(host_cpus);
         let cpus = tasks.len();
+        for change in &mut workload.affinity_changes {
+            if let Which::These(vcpus) = &mut change.tasks {
+                vcpus.iter_mut().for_each(|vcpu| *vcpu %= cpus);
+            }
+        }
         let threads = if self.threads && cpus.is_multiple_of(2) { 2 } else { 1 };
         let topology = MachineBuilder::symmetric(1, cpus as u32 / threads, threads).build().unwrap();
         let (work_ns, execs) = self.child_work;
