@@ -181,6 +181,11 @@ impl<T> Located<T> {
         self.0.span()
     }
 
+    /// A value at that place of a file.
+    pub fn at(span: Range<usize>, value: T) -> Self {
+        Self(Spanned::new(span, value))
+    }
+
     /// Changes the value and keeps its place.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Located<U> {
         let span = self.span();

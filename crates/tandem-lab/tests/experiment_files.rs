@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use tandem_lab::experiment::Experiment;
 use tandem_lab::results::Key;
+use tandem_sim::scenario::{MemoryPolicy, Pages, Workload};
 
 const SCENARIO: &str = r#"length = "1s"
 warmup = "100ms"
@@ -176,6 +177,59 @@ fn variants_can_hold_policy_settings_only() {
         let error = read(&EXPERIMENT.replace("placement = \"pin\"", setting), PUBLISHED).unwrap_err();
         assert!(error.starts_with("experiment.toml:12: unknown field `"), "{error}");
         assert!(error.contains("expected one of `host`, `guest`, `pause_loop`"), "{error}");
+    }
+}
+
+/// The experiment with one more variant, of group "hog" of the scenario.
+fn with_group(variant: &str) -> Result<Experiment, String> {
+    let text = EXPERIMENT.replace(
+        "[[run]]\nscenario = \"s.toml\"\nkeys = { benchmark = \"busy\" }",
+        &format!(
+            "[variants.moved]\n{variant}\n[[run]]\nscenario = \"s.toml\"\nkeys = {{ benchmark = \"busy\" }}"
+        ),
+    );
+    read(&text, PUBLISHED)
+}
+
+/// How many CPUs each vCPU may use, and prefers.
+fn affinities(vm: &Workload) -> Vec<(usize, usize)> {
+    vm.affinities().map(|it| (it.hard.count(), it.soft.as_ref().map_or(0, |soft| soft.count()))).collect()
+}
+
+#[test]
+fn variants_change_memory_and_homes_of_a_group() {
+    let experiment = with_group(
+        "group.hog.memory_policy = { bind = \"1\" }\ngroup.hog.huge_pages = \"none\"\n\
+         group.hog.affinity = { soft = \"node:1\" }\ngroup.hog.vcpu_affinity = [{ vcpus = \"1\", hard = \"0\" }]",
+    )
+    .unwrap();
+    let vm = |variant: &str| {
+        let (_, scenario) =
+            experiment.cases[2].variants.iter().find(|(name, _)| name == variant).expect("it is run");
+        scenario.workloads[2].clone()
+    };
+    let (plain, moved) = (vm("plain"), vm("moved"));
+    assert_eq!((plain.memory_policy, plain.pages), (MemoryPolicy::FirstTouch, Pages::Transparent(100)));
+    assert_eq!((plain.memory_shares, affinities(&vm("plain"))), (vec![0.5, 0.5], vec![(16, 0); 2]));
+    assert_eq!((moved.memory_policy, moved.pages), (MemoryPolicy::Own, Pages::Small));
+    assert_eq!((moved.memory_shares, affinities(&vm("moved"))), (vec![0.0, 1.0], vec![(16, 8), (1, 0)]));
+}
+
+#[test]
+fn what_a_variant_says_of_a_group_is_checked_against_the_scenario() {
+    for (variant, expected) in [
+        (
+            "group.hgo.huge_pages = \"none\"",
+            "s.toml: the policy is about a group `hgo`, which is not there; groups: `hog`",
+        ),
+        ("group.hog.memory_policy = { bind = \"7\" }", "s.toml:9: `7` names no nodes of the machine"),
+        ("group.hog.affinity = { hard = \"99\" }", "s.toml:9: `99` names no CPUs of the machine"),
+        ("group.hog.vcpu_affinity = [{ vcpus = \"2\" }]", "s.toml:9: `2` names no vCPUs of the VM"),
+        ("group.hog.homes = [\"node:0\"]", "s.toml:9: the policy gives homes to the VMs of group `hog`"),
+        ("group.hog.vcpus = 3", "experiment.toml:26: unknown field `vcpus`"),
+    ] {
+        let error = with_group(variant).unwrap_err();
+        assert!(error.contains(expected), "{error}");
     }
 }
 

@@ -39,8 +39,8 @@ pub struct ExperimentFile {
     pub quick: Located<QuickTable>,
     /// The variant that effects are measured against, where a run does not name another.
     pub baseline: Located<String>,
-    /// The variants. Each is a table of policy settings, and nothing else: so any effect of a variant comes
-    /// from the policy.
+    /// The variants. Each is a table of what an administrator of the host decides, and nothing else: so any
+    /// effect of a variant comes from the policy.
     pub variants: Named<PolicyTable>,
     /// Published effects of less than this, in points, may be chance, and their sign means nothing; 1 if
     /// absent. Where the published table has standard deviations, twice the larger one counts instead.

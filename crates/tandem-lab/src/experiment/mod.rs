@@ -4,7 +4,8 @@
 //! the published table in `published.csv`. Reading it builds every scenario that it will run and checks every
 //! published number, so that mistakes are reported before anything runs.
 //!
-//! A variant is a table of policy settings and nothing else. The format cannot express calibration on a
+//! A variant is a table of policy settings and nothing else: schedulers, placement, and of each group the memory
+//! policy and the homes. The format cannot express calibration on a
 //! treatment: `calibrated` belongs to a metric, and holds for its baseline alone.
 
 pub mod calibration;

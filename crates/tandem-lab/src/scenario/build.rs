@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
-use tandem_file::located::{Located, SourceFile};
+use tandem_file::located::{Located, SourceFile, quoted_list};
 use tandem_file::units::Size;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
@@ -66,11 +66,27 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
             return Err(source.error(group.span(), message));
         }
     }
+    if let Some(unknown) = policy.group.keys().find(|name| !groups.contains(name.as_str())) {
+        let known = quoted_list(
+            file.vms
+                .iter()
+                .map(|table| table.group.as_str())
+                .chain(file.processes.iter().map(|table| table.group.as_str())),
+        );
+        let message = format!("the policy is about a group `{unknown}`, which is not there; groups: {known}");
+        return Err(source.error_in_file(message));
+    }
     for table in &file.vms {
-        builder.add_vms(table)?;
+        match policy.group.get(&**table.group) {
+            Some(group) => builder.add_vms(&group.of_vms(table, source)?)?,
+            None => builder.add_vms(table)?,
+        }
     }
     for table in &file.processes {
-        builder.add_processes(table)?;
+        match policy.group.get(&**table.group) {
+            Some(group) => builder.add_processes(&group.of_processes(table, source)?)?,
+            None => builder.add_processes(table)?,
+        }
     }
     let stop_at_count = match &file.stop_at_count {
         None => None,

@@ -10,6 +10,7 @@ pub mod compiled;
 pub mod credit;
 pub mod credit2;
 pub mod former;
+pub mod group;
 pub mod linux;
 pub mod pause_loop;
 pub mod sched_ext;
@@ -19,10 +20,12 @@ pub mod switch;
 pub mod words;
 
 use agent::AgentTable;
+use group::GroupPolicyTable;
 use pause_loop::PauseLoopTable;
 use scheduler::{GuestScheduler, HostScheduler};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use switch::Switch;
 use tandem_file::file_error::FileError;
@@ -31,7 +34,8 @@ use tandem_machine::Machine;
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::scenario::{Homes, PolicySettings};
 
-/// The schedulers of the host and of the guests, and what else decides where VMs run. A variant of an
+/// The schedulers of the host and of the guests, and what else an administrator of the host decides: where VMs
+/// run, and where their memory lies. A variant of an
 /// experiment is such a table too: what it leaves out is as in the scenario. Its scheduler's table changes
 /// only the settings that it names, if the scenario has the same scheduler; another one begins with its own
 /// defaults, and `pause_loop` with it.
@@ -53,6 +57,10 @@ pub struct PolicyTable {
     pub placement: Option<PlacementMode>,
     /// For placement "agent": how often the agent scans and when it moves homes.
     pub agent: Option<Located<AgentTable>>,
+    /// Where VMs and processes run and where their memory lies, by the name of their group: each key takes the
+    /// place of that key in their table, as in { db = { memory_policy = { bind = "0" } } }.
+    #[serde(default)]
+    pub group: BTreeMap<String, GroupPolicyTable>,
 }
 
 /// How VMs without an affinity of their own get one, and what the homes of processes mean.
@@ -96,6 +104,7 @@ impl PolicyTable {
             },
             placement: top.placement.or(base.placement),
             agent: top.agent.or(base.agent),
+            group: groups_over(top.group, base.group),
         }
     }
 
@@ -201,4 +210,16 @@ impl PolicyTable {
     fn pause_loop_table(&self) -> Option<&PauseLoopTable> {
         self.pause_loop.as_ref().and_then(Switch::on)
     }
+}
+
+/// What a policy says of each group, with what it leaves out taken from `base`.
+fn groups_over(
+    top: BTreeMap<String, GroupPolicyTable>,
+    mut base: BTreeMap<String, GroupPolicyTable>,
+) -> BTreeMap<String, GroupPolicyTable> {
+    for (name, group) in top {
+        let below = base.remove(&name).unwrap_or_default();
+        base.insert(name, group.over(below));
+    }
+    base
 }

@@ -84,6 +84,25 @@ fn placed(text: &str, placement: &str) -> Scenario {
 }
 
 #[test]
+fn a_policy_says_where_processes_of_a_group_live() {
+    let text = "length = \"1s\"\nmachine = \"xeon-e5620-2s\"\n[policy]\nhost = \"linux\"\nplacement = \"pin\"\n\
+        [policy.group.db]\nhomes = [\"node:1\"]\n[programs.hog]\nops = [{ compute = \"1ms\" }]\n\
+        [[processes]]\ngroup = \"db\"\nmemory = \"1GiB\"\nprocess = [{ program = \"hog\" }]\nhomes = [\"node:0\"]\n";
+    let source = ScenarioSource::parse(Path::new("dir/s.toml"), text).unwrap();
+    let with = |policy: &str| source.build(&Default::default(), &toml::from_str(policy).unwrap());
+    let shares = |policy: &str| with(policy).unwrap().workloads[0].memory_shares.clone();
+    assert_eq!(shares(""), [0.0, 1.0], "the policy of the scenario counts before the table");
+    assert_eq!(shares("group.db.homes = [\"node:0\"]"), [1.0, 0.0], "and that of a variant before both");
+    assert_eq!(shares("group.db.memory_policy = { bind = \"0\" }"), [1.0, 0.0]);
+    let bound = with("group.db.memory_policy = { bind = \"0\" }").unwrap();
+    assert_eq!(bound.workloads[0].affinity(0).hard, bound.machine.node_cpus(1usize.into()).clone().into());
+    assert_eq!(
+        with("group.db.vcpu_affinity = [{ vcpus = \"0\" }]").unwrap_err().to_string(),
+        "dir/s.toml:11: the policy has a `vcpu_affinity` for the processes of group `db`, which have no vCPUs; use `affinity`"
+    );
+}
+
+#[test]
 fn every_part_reaches_the_engine() {
     let scenario = build(PROCESSES).unwrap();
     let names: Vec<_> = scenario.workloads.iter().map(|vm| (vm.group.as_str(), vm.name.as_str())).collect();
