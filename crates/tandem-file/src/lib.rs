@@ -5,5 +5,6 @@ pub mod file_error;
 pub mod located;
 pub mod named_file;
 pub mod new_file;
+mod shape;
 pub mod shown;
 pub mod units;

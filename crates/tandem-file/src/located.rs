@@ -1,6 +1,7 @@
 //! Values that remember their file and their place in it, so that errors can name the line.
 
 use crate::file_error::{FileError, read_text};
+use crate::shape::array_for_table;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -69,6 +70,19 @@ impl SourceFile {
         match DeTable::parse(&self.text) {
             Ok(table) => self.check_table(table.get_ref(), &['\n', '\t']),
             Err(_) => Ok(()),
+        }
+    }
+
+    /// Checks that no array stands where the JSON Schema of the file has a table only, which reading the file
+    /// would accept.
+    ///
+    /// # Errors
+    /// The first such array, by its line. No error if the text is not TOML: [`SourceFile::parse`] reports that.
+    pub fn check_shape(&self, schema: &serde_json::Value) -> Result<(), FileError> {
+        let Ok(table) = DeTable::parse(&self.text) else { return Ok(()) };
+        match array_for_table(table.get_ref(), schema) {
+            Some((span, message)) => Err(self.error(span, message)),
+            None => Ok(()),
         }
     }
 

@@ -45,6 +45,8 @@ mod write;
 
 pub use write::to_toml;
 
+use crate::schema;
+
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
@@ -196,9 +198,11 @@ pub fn load_machine(path: &Path) -> Result<Machine, FileError> {
 
 /// The machine in this text; `file_name` is for errors.
 pub fn parse_machine(text: &str, file_name: &str) -> Result<Machine, FileError> {
+    let source = SourceFile::new(Path::new(file_name), text);
+    source.check_shape(&schema::MACHINE)?;
     let file: MachineFile =
         toml::from_str(text).map_err(|error| FileError::from_toml(file_name, text, &error))?;
-    SourceFile::new(Path::new(file_name), text).check_texts()?;
+    source.check_texts()?;
     file.machine(|span, message| match span {
         Some(span) => FileError::at(file_name, text, span, message),
         None => FileError::whole(file_name, message),

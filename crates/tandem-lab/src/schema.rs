@@ -6,6 +6,14 @@ use crate::machine_file::MachineFile;
 use crate::scenario::file::ScenarioFile;
 use schemars::{Schema, schema_for};
 use serde_json::{Value, json};
+use std::sync::LazyLock;
+
+/// The schema of scenario files in which no parameter stands for a value.
+pub(crate) static SCENARIO: LazyLock<Value> = LazyLock::new(|| schema_for!(ScenarioFile).to_value());
+/// The schema of experiment files.
+pub(crate) static EXPERIMENT: LazyLock<Value> = LazyLock::new(|| schema_for!(ExperimentFile).to_value());
+/// The schema of machine files.
+pub(crate) static MACHINE: LazyLock<Value> = LazyLock::new(|| schema_for!(MachineFile).to_value());
 
 /// The schema of scenario files.
 pub fn scenario() -> Schema {

@@ -29,6 +29,7 @@ impl Settings {
     }
 
     fn parse(source: &SourceFile) -> Result<Self, FileError> {
+        source.check_shape(settings_schema().as_value())?;
         let settings: Self = source.parse()?;
         settings.check().map_err(|message| source.error_in_file(message))?;
         Ok(settings)

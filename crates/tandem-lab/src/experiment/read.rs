@@ -13,6 +13,7 @@ use crate::scenario::Parameters;
 use crate::scenario::ScenarioSource;
 use crate::scenario::amount::check_time;
 use crate::scenario::policy::former;
+use crate::schema;
 use std::path::Path;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
@@ -26,6 +27,7 @@ impl Experiment {
     /// If a file cannot be read or has a value that is not allowed; the error names the line.
     pub fn read(folder: &Path) -> Result<Self, FileError> {
         let source = SourceFile::read(&folder.join("experiment.toml"))?;
+        source.check_shape(&schema::EXPERIMENT)?;
         let parsed = source.parse();
         let file: ExperimentFile = parsed.map_err(|error| former::explain(error, &source))?;
         source.check_texts()?;

@@ -51,6 +51,7 @@ use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile, quoted_list};
 
 use crate::results::{Decimal, Key};
+use crate::schema;
 use file::ScenarioFile;
 use policy::{PolicyTable, former};
 use program::ProgramTable;
@@ -101,6 +102,7 @@ impl ScenarioSource {
 
     fn from_source(source: SourceFile) -> Result<Self, FileError> {
         let Defaults { parameters } = source.parse()?;
+        source.check_shape(&schema::SCENARIO)?;
         Self::filled_in(source, parameters)
     }
 
