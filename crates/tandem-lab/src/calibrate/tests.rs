@@ -443,7 +443,7 @@ fn relative_names_a_metric_of_the_runs() {
     let text =
         fs::read_to_string(&path).unwrap().replace("within_pct = 2", "relative = [\"dnoe\"]\nwithin_pct = 2");
     fs::write(&path, text).unwrap();
-    let error = Experiment::read(folder.path()).err().expect("no such metric").to_string();
+    let error = Experiment::read(folder.path()).expect_err("no such metric").to_string();
     assert!(
         error.contains("`relative` names the metric `dnoe`, which no run of this calibration has"),
         "{error}"
