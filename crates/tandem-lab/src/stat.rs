@@ -67,7 +67,7 @@ pub struct KernelStat {
     /// For the host: pause-loop exits and directed yields, if a vCPU spun for too long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_loop: Option<PauseLoopStat>,
-    /// For the host: what waiters of guests' paravirtual locks did, if any halted.
+    /// For the host: what guests did because they know of it, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paravirt: Option<ParavirtStat>,
     /// For the host: counts of NUMA balancing, if any is not 0.
@@ -78,20 +78,29 @@ pub struct KernelStat {
     pub scheduler: Option<SchedulerStat>,
 }
 
-/// What waiters of guests' paravirtual locks did.
+/// What guests did because they know of their host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ParavirtStat {
     /// Halts of vCPUs that waited for a lock.
     pub lock_halts: u64,
     /// Kicks of such vCPUs.
     pub lock_kicks: u64,
+    /// vCPUs that a TLB flush did not interrupt, as they were preempted.
+    pub flush_skips: u64,
+    /// Times that a vCPU gave way because another, which it had interrupted, was preempted.
+    pub flush_yields: u64,
 }
 
 impl ParavirtStat {
-    /// `None` if no vCPU halted.
+    /// `None` if none of it has happened.
     fn new(counts: ParavirtMetrics) -> Option<Self> {
-        let ParavirtMetrics { lock_halts, lock_kicks } = counts;
-        (lock_halts > 0).then_some(Self { lock_halts, lock_kicks })
+        let ParavirtMetrics { lock_halts, lock_kicks, flush_skips, flush_yields } = counts;
+        (counts != ParavirtMetrics::default()).then_some(Self {
+            lock_halts,
+            lock_kicks,
+            flush_skips,
+            flush_yields,
+        })
     }
 }
 
@@ -353,8 +362,13 @@ impl fmt::Display for KernelStat {
                 (pause_loop.failed_under_locks, "  ran already, locks taken", None),
             ]
         });
-        let of_locks = self.paravirt.iter().flat_map(|paravirt| {
-            [(paravirt.lock_halts, "lock_halts", None), (paravirt.lock_kicks, "lock_kicks", None)]
+        let of_guests = self.paravirt.iter().flat_map(|paravirt| {
+            [
+                (paravirt.lock_halts, "lock_halts", None),
+                (paravirt.lock_kicks, "lock_kicks", None),
+                (paravirt.flush_skips, "flush_skips", None),
+                (paravirt.flush_yields, "flush_yields", None),
+            ]
         });
         let of_numa = self.numa.iter().flat_map(|numa| {
             [
@@ -363,7 +377,7 @@ impl fmt::Display for KernelStat {
                 (numa.numa_pages_migrated, "numa_pages_migrated", None),
             ]
         });
-        for (count, name, note) in of_tasks.into_iter().chain(of_spinners).chain(of_locks).chain(of_numa) {
+        for (count, name, note) in of_tasks.into_iter().chain(of_spinners).chain(of_guests).chain(of_numa) {
             let note = note.unwrap_or_default();
             writeln!(f, "{}", format!("{:>18}      {name:28} {note}", grouped(count)).trim_end())?;
         }

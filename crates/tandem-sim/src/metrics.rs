@@ -39,7 +39,7 @@ pub struct HostMetrics {
     pub spin_ns: u64,
     /// Pause-loop exits, and the directed yields that followed.
     pub pause_loop: PauseLoopMetrics,
-    /// Counts of guests' paravirtual locks.
+    /// Counts of what guests do because they know of their host.
     pub paravirt: ParavirtMetrics,
     /// Counts of NUMA balancing.
     pub numa: NumaMetrics,
@@ -133,13 +133,17 @@ pub struct PauseLoopMetrics {
     pub failed_under_locks: u64,
 }
 
-/// Counts of guests' paravirtual spin locks.
+/// Counts of what guests do because they know of their host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ParavirtMetrics {
     /// Halts of vCPUs that waited for a lock.
     pub lock_halts: u64,
     /// Kicks of such vCPUs by the holder of a lock.
     pub lock_kicks: u64,
+    /// vCPUs that a TLB flush did not interrupt, as they were preempted.
+    pub flush_skips: u64,
+    /// Times that a vCPU gave way because another, which it had interrupted, was preempted.
+    pub flush_yields: u64,
 }
 
 /// Counts of NUMA balancing, by the names of `/proc/vmstat`.

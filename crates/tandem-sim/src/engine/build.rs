@@ -4,8 +4,7 @@ use super::life::Life;
 use super::random::{Entity, Stream};
 use super::vm::VmState;
 use super::waiters::LockRules;
-use crate::cost::Timer;
-use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Task, TaskKind};
+use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Paravirt, Task, TaskKind};
 use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
 use crate::program::code::{Compiler, Instruction, ProfileTable};
@@ -65,7 +64,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
             programs = guest.programs.iter().map(|known| compiler.compile(&known.program)).collect();
             let (tasks, facts) = guest_tasks(id, guest, &programs, seed);
             families = tasks.len();
-            guests.push(guest_kernel(id, guest, first_vcpu, (tasks, facts), scenario.costs.timer, seed));
+            guests.push(guest_kernel(scenario, id, guest, first_vcpu, (tasks, facts), seed));
         }
         vms.push(VmState::new(
             vm,
@@ -140,15 +139,16 @@ fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>, see
         facts,
         groups: vms.len(),
         first_vcpu: TaskId(0),
+        paravirt: Paravirt::NONE,
     })
 }
 
 fn guest_kernel(
+    scenario: &Scenario,
     vm: VmId,
     guest: &Guest,
     first_vcpu: TaskId,
     (tasks, facts): (Vec<Task>, Vec<TaskFacts>),
-    timer: Option<Timer>,
     seed: u64,
 ) -> Kernel {
     Kernel::new(KernelParts {
@@ -156,13 +156,14 @@ fn guest_kernel(
         machine: Arc::clone(&guest.topology),
         context_switch: guest.context_switch,
         interrupt: guest.interrupt,
-        timer,
+        timer: scenario.costs.timer,
         seed,
         policy: AnyPolicy::new(&guest.policy, &guest.topology, &facts, &[], &[], seed),
         tasks,
         facts,
         groups: guest.programs.len(),
         first_vcpu,
+        paravirt: Paravirt::of(&scenario.policy, &guest.policy),
     })
 }
 

@@ -6,6 +6,7 @@ use super::vm::VmState;
 use super::waiters::{LockRules, SpinLock};
 use crate::cost::{ContextSwitch, CostModels, Interrupt};
 use crate::kernel::{CpuRef, System, Task, TaskState};
+use crate::policy::credit::CreditSettings;
 use crate::policy::linux::{LinuxEra, LinuxSettings, SpinLockKind};
 use crate::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use crate::program::{Amount, Op, Program};
@@ -79,8 +80,8 @@ fn check_lock<O: Observer>(system: &System<O>, kernel: usize, tasks: &[Task], lo
     }
 }
 
-/// One or two VMs with guests on few pCPUs, whose tasks take locks, flush TLBs and sleep, on a Linux host
-/// that notices vCPUs that spin, or does not.
+/// One to three VMs with guests on few pCPUs, whose tasks take locks, flush TLBs and sleep, on a host of Linux
+/// or Xen that notices vCPUs that spin, or does not.
 fn scenario() -> impl Strategy<Value = Scenario> {
     let eras =
         || select(vec![LinuxEra::V3_6, LinuxEra::V4_2, LinuxEra::V5_2, LinuxEra::V6_12, LinuxEra::V7_3]);
@@ -117,14 +118,24 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         0.9,
         handler.prop_map(|directed_yield| PauseLoop { directed_yield, ..PauseLoop::V3_6 }),
     );
-    let vm = (1..7usize, 1..9u32, vec((0..3u8, 0..LOCKS, 1..60_000u64), 1..4), linux());
-    (1..3u32, 1..4u32, vec(vm, 1..4), linux(), pause_loop, any::<bool>()).prop_map(
-        |(packages, cores, vms, host, pause_loop, with_costs)| {
+    let vm = (1..7usize, 1..9u32, vec((0..3u8, 0..LOCKS, 1_000..60_000u64), 1..4), linux());
+    let hosts = prop::option::weighted(0.8, linux());
+    // Short turns, so that every VM gets on.
+    let xen = CreditSettings { timeslice_ns: 1_000_000, ratelimit_ns: 0, ..CreditSettings::default() };
+    (1..3u32, 1..4u32, vec(vm, 1..4), hosts, pause_loop, any::<[bool; 2]>()).prop_map(
+        move |(packages, cores, vms, host, mut pause_loop, [with_costs, is_family])| {
+            if let (None, Some(pause_loop)) = (host, &mut pause_loop) {
+                pause_loop.directed_yield = None;
+            }
             let machine =
                 Arc::new(MachineBuilder::symmetric(packages, cores, 1).build().expect("a regular machine"));
             let vms = vms.into_iter().enumerate().map(|(at, (vcpus, tasks, parts, guest))| {
                 let vcpus = vcpus.min(machine.cpu_count());
                 let ops = vec![Op::Repeat { times: None, body: parts.into_iter().flat_map(part).collect() }];
+                // Threads of one process flush each other's TLBs.
+                let (forks, copies) = if is_family { (tasks as usize - 1, 1) } else { (0, tasks) };
+                let first = vec![Op::Fork { program: 1 }; forks].into_iter().chain(ops.clone()).collect();
+                let program = |ops| Arc::new(Program { ops, profiles: vec![] });
                 let nodes = machine.node_count();
                 let shares = vec![1.0 / nodes as f64; nodes];
                 let guest = Guest {
@@ -134,8 +145,11 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                     ),
                     context_switch: with_costs.then(ContextSwitch::linux),
                     interrupt: with_costs.then(Interrupt::default),
-                    programs: vec![GuestProgram::new("user", Arc::new(Program { ops, profiles: vec![] }))],
-                    processes: vec![Process { program: 0, copies: tasks, nice: 0, affinity: None }],
+                    programs: vec![
+                        GuestProgram::new("user", program(first)),
+                        GuestProgram::new("thread", program(ops)),
+                    ],
+                    processes: vec![Process { program: 0, copies, nice: 0, affinity: None }],
                     locks: LOCKS,
                     family_channels: 0,
                 };
@@ -148,7 +162,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             Scenario {
                 workloads: vms.collect(),
                 costs: if with_costs { CostModels::all() } else { CostModels::off() },
-                policy: PolicySettings::Linux(host),
+                policy: host.map_or(PolicySettings::Credit(xen), PolicySettings::Linux),
                 pause_loop,
                 warmup_ns: 0,
                 length_ns: LENGTH_NS,

@@ -103,7 +103,8 @@ impl<O: Observer> Execution<'_, O> {
             }
             Instruction::FlushTlbs => {
                 if self.flush_tlbs() {
-                    return Ok(self.spin());
+                    self.rerate_if_still_there();
+                    return Ok(Next::Done);
                 }
             }
             Instruction::EndFlush => return Ok(self.preempt_if_deferred()),

@@ -2,13 +2,15 @@
 //!
 //! The CPU that makes the change interrupts the others that run tasks of the process, each by an exit to the
 //! host, and spins until the last of them has answered. A vCPU that has no pCPU answers when it gets one: the
-//! others burn theirs until then. The guest's own kernel does not preempt a task that waits.
+//! others burn theirs until then, unless the guest knows better ([`Shootdown`]). The guest's own kernel does
+//! not preempt a task that waits.
 //!
 //! Limits: a CPU that ran a task of the process last, but idles or runs another process, is not interrupted,
-//! as if it had dropped the map at once (Linux drops it at the first such interrupt).
+//! as if it had dropped the map at once (Linux drops it at the first such interrupt). A TLB that is flushed
+//! costs nothing afterwards.
 
 use super::program::Execution;
-use crate::kernel::{CpuRef, System, TimerTarget};
+use crate::kernel::{CpuRef, Leaving, Shootdown, System, TimerTarget};
 use crate::trace::Observer;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -16,18 +18,32 @@ impl<O: Observer> Execution<'_, O> {
     /// Interrupts the other CPUs that run tasks of the task's family; whether it has to wait for answers.
     pub(super) fn flush_tlbs(&mut self) -> bool {
         let on = self.on;
-        let mut answers = 0;
-        let cpus = self.system.kernels[on.kernel].cpus().len();
+        let (mut answers, mut is_any_preempted) = (0, false);
+        let kernel = &self.system.kernels[on.kernel];
+        let (cpus, paravirt) = (kernel.cpus().len(), kernel.paravirt());
         for cpu in (0..cpus).map(CpuId::from).filter(|&cpu| cpu != on.cpu) {
             let kernel = &self.system.kernels[on.kernel];
             let family = &kernel[self.task.task].lineage;
-            if kernel[cpu].current.is_some_and(|at| kernel[at].lineage.is_same_family(family)) {
-                let there = CpuRef { cpu, ..on };
-                self.system.interrupt_vcpu(on, there, TimerTarget::Flush(self.task.task), self.now_ns);
-                answers += 1;
+            if !kernel[cpu].current.is_some_and(|at| kernel[at].lineage.is_same_family(family)) {
+                continue;
             }
+            let is_preempted = paravirt.seen_preempted.holds(&kernel[cpu]);
+            if is_preempted && paravirt.shootdown == Shootdown::SkipsPreempted {
+                self.system.paravirt.flush_skips += 1;
+                continue;
+            }
+            let there = CpuRef { cpu, ..on };
+            self.system.interrupt_vcpu(on, there, TimerTarget::Flush(self.task.task), self.now_ns);
+            answers += 1;
+            is_any_preempted |= is_preempted;
         }
-        self.task().spin.await_answers(answers)
+        let waits = self.task().spin.await_answers(answers);
+        // A single CPU is interrupted by another function, which does not look.
+        if answers > 1 && is_any_preempted && paravirt.shootdown == Shootdown::Yields {
+            self.system.paravirt.flush_yields += 1;
+            self.system.decide(CpuRef::host(self.pcpu), self.now_ns, Leaving::Yield);
+        }
+        waits
     }
 }
 

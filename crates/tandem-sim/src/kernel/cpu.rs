@@ -112,6 +112,8 @@ pub(crate) struct Spinning {
     pub is_eligible: bool,
     /// It could have gone on when it lost its pCPU, and has not had one since.
     pub is_preempted: bool,
+    /// It has lost its pCPU because it gave way, and has not had one since.
+    pub has_yielded: bool,
     /// The pCPU that has counted its references to the vCPU's task last, since that ran; else that of the
     /// task itself.
     pub referenced_by: Option<CpuId>,

@@ -2,6 +2,7 @@
 
 use super::cpu::{Cpu, CpuUse};
 use super::outbox::Outbox;
+use super::paravirt::Paravirt;
 use super::task::{Task, TaskKind};
 use super::tasks::Tasks;
 use super::ticks::Ticks;
@@ -34,6 +35,7 @@ pub(crate) struct Kernel {
     first_vcpu: TaskId,
     /// In a guest's kernel, the vCPU that the host has yielded to last.
     last_boosted: CpuId,
+    paravirt: Paravirt,
     /// By CPU, as the policy gets it.
     stolen_ns: Vec<u64>,
 }
@@ -84,6 +86,7 @@ pub(crate) struct KernelParts {
     /// Groups of tasks that are measured together.
     pub groups: usize,
     pub first_vcpu: TaskId,
+    pub paravirt: Paravirt,
 }
 
 impl Kernel {
@@ -107,6 +110,7 @@ impl Kernel {
             ticks,
             first_vcpu: parts.first_vcpu,
             last_boosted: CpuId(0),
+            paravirt: parts.paravirt,
             stolen_ns: vec![0; cpu_count],
             machine: parts.machine,
         }
@@ -182,6 +186,12 @@ impl Kernel {
     /// The vCPU of this guest's kernel that was the last target of a directed yield.
     pub fn last_boosted_mut(&mut self) -> &mut CpuId {
         &mut self.last_boosted
+    }
+
+    /// What it has of its host, if it is a guest's.
+    #[inline]
+    pub fn paravirt(&self) -> Paravirt {
+        self.paravirt
     }
 
     /// Since when its policy decides, ns.

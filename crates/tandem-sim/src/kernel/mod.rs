@@ -31,6 +31,7 @@ mod level;
 mod memory_state;
 mod numa_balancing;
 mod outbox;
+mod paravirt;
 mod pause_loop;
 pub(crate) mod presence;
 mod processors;
@@ -50,6 +51,7 @@ pub(crate) use kernels::{CpuRef, Kernels, TaskRef};
 pub(crate) use level::{Kernel, KernelParts};
 pub(crate) use memory_state::{MemoryState, VmMemory};
 pub(crate) use numa_balancing::NumaBalancing;
+pub(crate) use paravirt::{Paravirt, Shootdown};
 pub(crate) use processors::Processors;
 pub(crate) use schedule::{Leaving, Waker};
 pub(crate) use shared_state::SharedState;
@@ -71,7 +73,7 @@ pub(crate) struct System<O> {
     pub kernels: Kernels,
     pub processors: Processors,
     pub pause_loops: PauseLoops,
-    /// What guests' paravirtual locks did.
+    /// What guests did because they know of their host.
     pub paravirt: ParavirtMetrics,
     /// CPUs of the host that are online.
     online: CpuMask,

@@ -4,7 +4,7 @@
 use super::cpu::{Processor, Spinning};
 use super::hardware::Hardware;
 use super::run_queue_locks::QueueLocks;
-use super::{CpuRef, Kernels, TaskKind, TaskRef, TaskState};
+use super::{CpuRef, Kernels, Leaving, TaskKind, TaskRef};
 use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::policy::linux::SpinLockKind;
 use crate::policy::pause_loop::PauseLoop;
@@ -132,13 +132,15 @@ impl Processors {
         }
     }
 
-    /// The pCPU leaves the vCPU on it, whose task in the host is now in this state.
-    pub(super) fn leave_guest(&mut self, kernels: &mut Kernels, pcpu: CpuId, state: TaskState, now_ns: u64) {
+    /// The pCPU leaves the vCPU on it, for that reason.
+    pub(super) fn leave_guest(&mut self, kernels: &mut Kernels, pcpu: CpuId, leaving: Leaving, now_ns: u64) {
         if let Some(vcpu) = self[pcpu].guest.take() {
-            kernels[vcpu].pcpu = None;
-            if state == TaskState::Runnable {
-                kernels[vcpu].deprived_since_ns = now_ns;
-                kernels[vcpu].spinning.is_preempted = true;
+            let vcpu = &mut kernels[vcpu];
+            vcpu.pcpu = None;
+            if leaving.can_go_on() {
+                vcpu.deprived_since_ns = now_ns;
+                vcpu.spinning.is_preempted = true;
+                vcpu.spinning.has_yielded = leaving != Leaving::Preempt;
             }
         }
     }

@@ -27,6 +27,14 @@ pub(crate) enum Leaving {
     Move(CpuId),
 }
 
+impl Leaving {
+    /// Whether the task can go on, on its CPU.
+    #[inline]
+    pub fn can_go_on(self) -> bool {
+        matches!(self, Self::Preempt | Self::Yield | Self::YieldTo)
+    }
+}
+
 /// What wakes a task, on some CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waker {
@@ -312,7 +320,7 @@ impl<O: Observer> System<O> {
             let reason = Reason::Exec { cpu: on.cpu };
             kernel.ask(now_ns, |policy, ctx| policy.enqueue(ctx, task, to, reason));
         }
-        let can_go_on = matches!(leaving, Leaving::Preempt | Leaving::Yield | Leaving::YieldTo);
+        let can_go_on = leaving.can_go_on();
         let previous = before.filter(|_| can_go_on);
         let dispatch = match is_host && take(self.kernels.host_mut(), on.cpu, before, can_go_on, now_ns) {
             true => Dispatch { task: None, slice_ns: Dispatch::NO_SLICE },
@@ -370,7 +378,7 @@ impl<O: Observer> System<O> {
             _ => state.metrics.voluntary_switches += 1,
         }
         if is_vcpu {
-            self.processors.leave_guest(&mut self.kernels, pcpu, next_state, now_ns);
+            self.processors.leave_guest(&mut self.kernels, pcpu, leaving, now_ns);
         }
         self.note(now_ns, kind, on, task, None);
         if leaving == Leaving::Exit {
