@@ -296,6 +296,11 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
             "version = \"7.3\", preemption = \"voluntary\"",
             ":10: version 7.3 has no `preemption = \"voluntary\"`; allowed are \"full\" and \"lazy\"",
         ),
+        (
+            "paravirt_locks = false",
+            "paravirt_locks = true",
+            ":10: version \"3.6\" has no `paravirt_locks`, which begin with \"4.2\"; remove the setting",
+        ),
         ("tick_hz = 300", "tick_hz = 50", ":9: `tick_hz` is 50; allowed are 100, 250, 300 and 1000"),
         ("tick_hz = 100", "tick_hz = 50", ":10: `tick_hz` is 50; allowed are"),
         (

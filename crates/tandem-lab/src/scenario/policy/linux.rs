@@ -98,7 +98,7 @@ pub struct LinuxGuestTable {
     /// Whether a vCPU that waits for a spin lock halts after a while, from version "4.2" on, where the host
     /// can wake it, which the host "linux" of version "3.6" cannot; true if absent, false as with the boot
     /// parameter `nopvspin`.
-    pub paravirt_locks: Option<bool>,
+    pub paravirt_locks: Option<Located<bool>>,
     /// Whether time that the host stole is taken off the time that tasks are charged for
     /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`); false if absent, as in Debian's kernels.
     pub steal_clock: Option<bool>,
@@ -170,7 +170,15 @@ impl LinuxGuestTable {
 
     /// What the version does not have, and where it stands.
     pub(super) fn problem(&self) -> Option<(Range<usize>, &'static str)> {
-        preemption_problem(self.preemption.as_ref(), self.settings().era)
+        let era = self.settings().era;
+        if let Some(locks) = self.paravirt_locks.as_ref().filter(|it| ***it)
+            && era == LinuxEra::V3_6
+        {
+            let message =
+                "version \"3.6\" has no `paravirt_locks`, which begin with \"4.2\"; remove the setting";
+            return Some((locks.span(), message));
+        }
+        preemption_problem(self.preemption.as_ref(), era)
     }
 
     /// The engine's form of a table that was checked, with defaults for what is left out.
@@ -184,7 +192,7 @@ impl LinuxGuestTable {
         );
         LinuxSettings {
             steal_clock: self.steal_clock.unwrap_or(shared.steal_clock),
-            paravirt_locks: self.paravirt_locks.unwrap_or(shared.paravirt_locks),
+            paravirt_locks: self.paravirt_locks.as_deref().map_or(shared.paravirt_locks, |&is_on| is_on),
             groups: Some(self.autogroup.unwrap_or(false)),
             ..shared
         }
