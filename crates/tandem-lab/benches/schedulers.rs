@@ -129,6 +129,7 @@ fn scenario(machine: &Arc<Machine>, policy: PolicySettings) -> Scenario {
         costs: CostModels { context_switch: Some(ContextSwitch::linux()), ..CostModels::all() },
         policy,
         pause_loop: None,
+        halt_poll_ns: None,
         workloads: vms.collect(),
         warmup_ns: 0,
         length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,

@@ -16,8 +16,8 @@ use crate::latency::{LatencyColumns, LatencyFigures};
 use serde::Serialize;
 use std::fmt;
 use tandem_sim::metrics::{
-    GuestMetrics, NumaMetrics, ParavirtMetrics, PauseLoopMetrics, ProgramMetrics, RunMetrics, TaskMetrics,
-    VmMetrics,
+    GuestMetrics, HaltPollMetrics, NumaMetrics, ParavirtMetrics, PauseLoopMetrics, ProgramMetrics,
+    RunMetrics, TaskMetrics, VmMetrics,
 };
 
 /// Accounting of a run.
@@ -70,6 +70,9 @@ pub struct KernelStat {
     /// For the host: what guests did because they know of it, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paravirt: Option<ParavirtStat>,
+    /// For the host: polling for vCPUs that halted, if there was any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub halt_poll: Option<HaltPollStat>,
     /// For the host: counts of NUMA balancing, if any is not 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<NumaStat>,
@@ -100,6 +103,29 @@ impl ParavirtStat {
             lock_kicks,
             flush_skips,
             flush_yields,
+        })
+    }
+}
+
+/// Polling for vCPUs that halted, in KVM's terms.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HaltPollStat {
+    /// Halts for which the host polled, if only for one look.
+    pub halt_attempted_poll: u64,
+    /// Those of these in which the vCPU went on without having slept.
+    pub halt_successful_poll: u64,
+    /// Time of the polling, ms.
+    pub polled_ms: f64,
+}
+
+impl HaltPollStat {
+    /// `None` if the host did not poll.
+    fn new(counts: HaltPollMetrics) -> Option<Self> {
+        let HaltPollMetrics { attempted, successful, polled_ns } = counts;
+        (attempted > 0).then_some(Self {
+            halt_attempted_poll: attempted,
+            halt_successful_poll: successful,
+            polled_ms: polled_ns as f64 / 1e6,
         })
     }
 }
@@ -221,6 +247,7 @@ impl RunStat {
             spin_pct: share_pct(run.host.spin_ns, pcpus_ns),
             pause_loop: PauseLoopStat::new(&run.host.pause_loop),
             paravirt: ParavirtStat::new(run.host.paravirt),
+            halt_poll: HaltPollStat::new(run.host.halt_poll),
             numa: NumaStat::new(&run.host.numa),
             scheduler: run.host.scheduler_costs.as_ref().map(SchedulerStat::new),
             ..KernelStat::new(run.length_ns, run.host.busy_ns, &tasks, steal_pct)
@@ -253,6 +280,7 @@ impl KernelStat {
             spin_pct: None,
             pause_loop: None,
             paravirt: None,
+            halt_poll: None,
             numa: None,
             scheduler: None,
         }
@@ -370,6 +398,12 @@ impl fmt::Display for KernelStat {
                 (paravirt.flush_yields, "flush_yields", None),
             ]
         });
+        let of_halts = self.halt_poll.iter().flat_map(|polls| {
+            [
+                (polls.halt_attempted_poll, "halt_attempted_poll", None),
+                (polls.halt_successful_poll, "halt_successful_poll", None),
+            ]
+        });
         let of_numa = self.numa.iter().flat_map(|numa| {
             [
                 (numa.numa_hint_faults, "numa_hint_faults", None),
@@ -377,7 +411,9 @@ impl fmt::Display for KernelStat {
                 (numa.numa_pages_migrated, "numa_pages_migrated", None),
             ]
         });
-        for (count, name, note) in of_tasks.into_iter().chain(of_spinners).chain(of_guests).chain(of_numa) {
+        for (count, name, note) in
+            of_tasks.into_iter().chain(of_spinners).chain(of_guests).chain(of_halts).chain(of_numa)
+        {
             let note = note.unwrap_or_default();
             writeln!(f, "{}", format!("{:>18}      {name:28} {note}", grouped(count)).trim_end())?;
         }

@@ -107,6 +107,7 @@ fn on(machine: Arc<Machine>, with_costs: bool, workloads: Vec<Workload>) -> Scen
         events: Vec::new(),
         homes: Default::default(),
         pause_loop: None,
+        halt_poll_ns: None,
         machine,
     }
 }

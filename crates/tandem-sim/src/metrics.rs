@@ -41,6 +41,8 @@ pub struct HostMetrics {
     pub pause_loop: PauseLoopMetrics,
     /// Counts of what guests do because they know of their host.
     pub paravirt: ParavirtMetrics,
+    /// Polling for vCPUs that halt.
+    pub halt_poll: HaltPollMetrics,
     /// Counts of NUMA balancing.
     pub numa: NumaMetrics,
     /// Moves and losses of homes that VMs had, by the agent, in the order of time.
@@ -146,6 +148,17 @@ pub struct ParavirtMetrics {
     pub flush_yields: u64,
 }
 
+/// Polling for vCPUs that halt, in KVM's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct HaltPollMetrics {
+    /// Halts for which the host polled, if only for one look (`halt_attempted_poll`).
+    pub attempted: u64,
+    /// Those of these in which the vCPU went on without having slept (`halt_successful_poll`).
+    pub successful: u64,
+    /// Time of the polling, with or without success, ns.
+    pub polled_ns: u64,
+}
+
 /// Counts of NUMA balancing, by the names of `/proc/vmstat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NumaMetrics {
@@ -208,6 +221,7 @@ impl GuestMetrics {
             kernel_ns: sum.kernel_ns + cpu.kernel_ns,
             pause_exit_ns: sum.pause_exit_ns + cpu.pause_exit_ns,
             idle_ns: sum.idle_ns + cpu.idle_ns,
+            polled_ns: sum.polled_ns + cpu.polled_ns,
             stolen_ns: sum.stolen_ns + cpu.stolen_ns,
         })
     }
@@ -230,6 +244,8 @@ pub struct GuestCpuMetrics {
     pub pause_exit_ns: u64,
     /// Idle, ns.
     pub idle_ns: u64,
+    /// Part of that in which it had a pCPU, as the host polled for it, ns.
+    pub polled_ns: u64,
     /// Something to do, but no pCPU, ns.
     pub stolen_ns: u64,
 }

@@ -24,7 +24,7 @@ proptest! {
         for vm in &metrics.vms {
             let Some(guest) = &vm.guest else { continue };
             for (cpu, vcpu) in guest.cpus.iter().zip(&vm.vcpus) {
-                prop_assert_eq!(cpu.busy_ns + cpu.kernel_ns, vcpu.run_ns);
+                prop_assert_eq!(cpu.busy_ns + cpu.kernel_ns + cpu.polled_ns, vcpu.run_ns);
                 prop_assert_eq!(cpu.total_ns(), metrics.length_ns);
                 prop_assert!(cpu.kernel_ns == 0 || scenario.costs != CostModels::off());
             }

@@ -335,7 +335,7 @@ proptest! {
                     prop_assert_eq!(vcpu.longest_wait_ns, longest_ns.unwrap_or(0), "{}", what);
                     if let Some(guest) = &vm.guest {
                         let cpu = &guest.cpus[number];
-                        prop_assert_eq!((cpu.busy_ns, cpu.stolen_ns), (run_ns, wait_ns), "{}", what);
+                        prop_assert_eq!((cpu.busy_ns + cpu.polled_ns, cpu.stolen_ns), (run_ns, wait_ns), "{}", what);
                         prop_assert_eq!(cpu.total_ns(), vm.lived_ns, "{}", what);
                     }
                 }

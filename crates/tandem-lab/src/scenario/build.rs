@@ -104,6 +104,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         costs: file.costs.models(&host),
         policy: host,
         pause_loop: policy.pause_loop_settings().map_err(|message| source.error_in_file(message))?,
+        halt_poll_ns: policy.halt_poll_ns().map_err(|message| source.error_in_file(message))?,
         cgroups: std::mem::take(&mut builder.cgroups),
         workloads: std::mem::take(&mut builder.workloads),
         events: Vec::new(),

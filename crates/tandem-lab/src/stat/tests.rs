@@ -35,6 +35,7 @@ fn run() -> RunMetrics {
         kernel_ns: 200 * MS,
         pause_exit_ns: 0,
         idle_ns: 500 * MS,
+        polled_ns: 0,
         stolen_ns: 100 * MS,
     };
     let program = ProgramMetrics { name: "make".into(), tasks: 12, total: make, delay };

@@ -124,6 +124,7 @@ fn replay(plan: &Plan<'_>) -> Replay {
         events: Vec::new(),
         homes: Default::default(),
         pause_loop: None,
+        halt_poll_ns: None,
     };
     let mut events: Vec<Event> = Vec::new();
     let metrics = run_observed(&scenario, 1, &mut events).unwrap();

@@ -230,3 +230,43 @@ fn mistakes_about_pause_loops_name_the_line_and_what_is_allowed() {
     let error = build(&with_policy("host = { linux = { spin_locks = \"mcs\" } }")).unwrap_err();
     assert_eq!(error, "dir/s.toml:11: unknown variant `mcs`, expected `ticket` or `queued`");
 }
+
+#[test]
+fn halt_polling_is_the_hosts_own_unless_the_file_says_more() {
+    let found = |lines: &str| build(&with_policy(lines)).unwrap().halt_poll_ns;
+    assert_eq!(found("host = \"linux\""), None);
+    assert_eq!(found("host = \"linux\"\nhalt_poll = \"50us\""), Some(50_000));
+    assert_eq!(found("host = \"tandem\"\nhalt_poll = \"0us\""), Some(0));
+    assert_eq!(found("halt_poll = \"0us\""), Some(0), "Xen does not poll anyway");
+    let base = "host = \"linux\"\nhalt_poll = \"50us\"";
+    for (variant, expected) in [
+        ("placement = \"none\"", Some(50_000)),
+        ("halt_poll = \"1ms\"", Some(1_000_000)),
+        ("host = { linux = { version = \"3.6\" } }\nhalt_poll = \"0us\"", Some(0)),
+        ("host = \"xen-credit\"", None),
+    ] {
+        assert_eq!(varied(base, variant).unwrap().halt_poll_ns, expected, "{variant}");
+    }
+    assert_eq!(
+        varied(base, "host = { linux = { version = \"3.6\" } }").unwrap_err(),
+        "s.toml: `halt_poll` begins with version \"4.2\" of the host; remove it, or set \"0us\""
+    );
+}
+
+#[test]
+fn mistakes_about_halt_polling_name_the_line_and_what_to_do() {
+    for (lines, says) in [
+        ("halt_poll = \"1us\"", ":11: `halt_poll` has no effect under the host `xen-credit`; remove it"),
+        (
+            "host = { linux = { version = \"3.6\" } }\nhalt_poll = \"1us\"",
+            ":12: `halt_poll` begins with version \"4.2\" of the host; remove it, or set \"0us\"",
+        ),
+        (
+            "host = \"linux\"\nhalt_poll = \"5s\"",
+            ":12: `halt_poll` is longer than \"4294ms\", the longest that KVM allows",
+        ),
+    ] {
+        let error = build(&with_policy(lines)).unwrap_err();
+        assert_eq!(error, format!("dir/s.toml{says}"), "{lines}");
+    }
+}

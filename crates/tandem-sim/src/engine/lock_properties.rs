@@ -24,9 +24,10 @@ use tandem_machine::ids::TaskId;
 const LOCKS: usize = 2;
 const LENGTH_NS: u64 = 60_000_000;
 
-/// Panics unless all locks are as they should be between two events.
-pub(super) fn check_locks<O: Observer>(system: &System<O>, vms: &[VmState]) {
+/// Panics unless all locks are as they should be between two events, and so is what polls.
+pub(super) fn check_locks<O: Observer>(system: &System<O>, vms: &[VmState], now_ns: u64) {
     system.check_queue_locks();
+    system.check_polls(now_ns);
     for vm in vms {
         let tasks = system.kernels[vm.kernel].tasks().all();
         let mut waiting: Vec<TaskId> = Vec::new();
@@ -120,10 +121,11 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     );
     let vm = (1..7usize, 1..9u32, vec((0..3u8, 0..LOCKS, 1_000..60_000u64), 1..4), linux());
     let hosts = prop::option::weighted(0.8, linux());
+    let halt_polls = prop::option::of(select(vec![0, 30_000, 500_000, 20_000_000]));
     // Short turns, so that every VM gets on.
     let xen = CreditSettings { timeslice_ns: 1_000_000, ratelimit_ns: 0, ..CreditSettings::default() };
-    (1..3u32, 1..4u32, vec(vm, 1..4), hosts, pause_loop, any::<[bool; 2]>()).prop_map(
-        move |(packages, cores, vms, host, mut pause_loop, [with_costs, is_family])| {
+    (1..3u32, 1..4u32, vec(vm, 1..4), hosts, (pause_loop, halt_polls), any::<[bool; 2]>()).prop_map(
+        move |(packages, cores, vms, host, (mut pause_loop, halt_poll_ns), [with_costs, is_family])| {
             if let (None, Some(pause_loop)) = (host, &mut pause_loop) {
                 pause_loop.directed_yield = None;
             }
@@ -164,6 +166,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 costs: if with_costs { CostModels::all() } else { CostModels::off() },
                 policy: host.map_or(PolicySettings::Credit(xen), PolicySettings::Linux),
                 pause_loop,
+                halt_poll_ns: halt_poll_ns.filter(|_| host.is_some_and(|it| it.era > LinuxEra::V3_6)),
                 warmup_ns: 0,
                 length_ns: LENGTH_NS,
                 stop_at_count: None,

@@ -10,8 +10,8 @@
 use super::vm::VmState;
 use crate::kernel::{Kernel, System, TaskState};
 use crate::metrics::{
-    GuestCpuMetrics, GuestMetrics, HomeMove, HostMetrics, ParavirtMetrics, PauseLoopMetrics, ProgramMetrics,
-    RunMetrics, TaskMetrics, VmMetrics,
+    GuestCpuMetrics, GuestMetrics, HaltPollMetrics, HomeMove, HostMetrics, ParavirtMetrics, PauseLoopMetrics,
+    ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics,
 };
 use crate::policy::Policy;
 use crate::scenario::{Guest, Scenario};
@@ -23,6 +23,7 @@ pub(super) fn start<O: Observer>(system: &mut System<O>, vms: &mut [VmState], no
     system.kernels.iter_mut().for_each(|kernel| kernel.start_measuring(now_ns));
     system.pause_loops.metrics = PauseLoopMetrics::default();
     system.paravirt = ParavirtMetrics::default();
+    system.halt_polls.metrics = HaltPollMetrics::default();
     if let Some(numa) = &mut system.numa {
         numa.start_measuring();
     }
@@ -55,6 +56,10 @@ pub(super) fn results<O: Observer>(
         kernel_threads,
         pause_loop: system.pause_loops.metrics,
         paravirt: system.paravirt,
+        halt_poll: HaltPollMetrics {
+            polled_ns: system.kernels.iter().flat_map(Kernel::cpus).map(|cpu| cpu.used.polled_ns).sum(),
+            ..system.halt_polls.metrics
+        },
         home_moves,
         numa: system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
         ..host_metrics(host)
@@ -106,6 +111,7 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, lived_ns: u64, now_ns: u64) -> 
             kernel_ns: used.overhead_ns,
             pause_exit_ns: used.searched_ns,
             idle_ns: lived_ns.saturating_sub(taken_ns),
+            polled_ns: used.polled_ns,
             stolen_ns: used.stolen_ns,
         }
     });

@@ -18,6 +18,7 @@ use crate::kernel::{
 };
 use crate::metrics::RunMetrics;
 use crate::policy::Policy;
+use crate::policy::halt_poll::HaltPoll;
 use crate::scenario::{PolicySettings, Scenario, Which, Workload};
 use crate::trace::Observer;
 use std::cmp::Reverse;
@@ -66,7 +67,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let shared = SharedState::new(&scenario.costs, &scenario.machine, profiles.clone(), vms.len());
         let hardware = Hardware::new(&scenario.machine, &scenario.costs, profiles, memory, shared);
         let lock_kind = kernels.host().policy().spin_lock_kind();
-        let processors = Processors::new(hardware, scenario.pause_loop, lock_kind);
+        let halt_poll = HaltPoll::of(&scenario.policy, scenario.halt_poll_ns);
+        let processors = Processors::new(hardware, scenario.pause_loop, halt_poll, lock_kind);
         let mut system = System::new(kernels, processors, numa, observer);
         for kernel in system.kernels.positions().skip(1) {
             for task in 0..system.kernels[kernel].tasks().all().len() {
@@ -101,7 +103,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             let pcpu = (processor_ns <= own_ns).then_some(pcpu);
             let now_ns = processor_ns.min(own_ns);
             #[cfg(test)]
-            super::lock_properties::check_locks(&self.system, &self.vms);
+            super::lock_properties::check_locks(&self.system, &self.vms, now_ns);
             at_once = if now_ns == clock_ns { at_once + 1 } else { 0 };
             clock_ns = now_ns;
             if at_once > EVENTS_AT_ONCE_MAX {
@@ -210,7 +212,10 @@ impl<'a, O: Observer> Simulation<'a, O> {
 
     /// Lets what the processor executes go on with its program until that takes time.
     fn execute(&mut self, pcpu: CpuId, now_ns: u64) -> Result<(), RunError> {
-        let Some((on, task)) = self.system.processors.executing(pcpu) else { return Ok(()) };
+        let Some((on, task)) = self.system.processors.executing(pcpu) else {
+            self.system.poll_ends(pcpu, now_ns);
+            return Ok(());
+        };
         let vm = self.system.kernels[task].vm;
         let execution = Execution {
             scenario: self.scenario,

@@ -1,6 +1,7 @@
 //! Processors, which execute, and the CPUs of kernels, which are scheduled on: what runs there, what comes
 //! next, and where the time goes.
 
+use super::halt_poll::Halt;
 use super::kernels::{CpuRef, TaskRef};
 use super::presence::Presence;
 use super::task::TimerTarget;
@@ -64,6 +65,8 @@ pub(crate) struct Processor {
     pub waits_for_lock: bool,
     /// It has left its guest to search for a vCPU to yield to.
     pub searches: bool,
+    /// The host's code on it waits for something that its vCPU, which has halted, can do.
+    pub polls: bool,
 }
 
 impl Processor {
@@ -77,6 +80,7 @@ impl Processor {
             burst_end_ns: NEVER,
             waits_for_lock: false,
             searches: false,
+            polls: false,
         }
     }
 }
@@ -98,6 +102,8 @@ pub(crate) struct CpuUse {
     pub stolen_ns: u64,
     /// Out of its guest after a pause-loop exit, while it has a pCPU, ns.
     pub searched_ns: u64,
+    /// Halted, while the host polls for it, ns.
+    pub polled_ns: u64,
     pub schedules: u64,
 }
 
@@ -145,6 +151,8 @@ pub(crate) struct Cpu {
     pub deprived_since_ns: u64,
     /// For a vCPU.
     pub spinning: Spinning,
+    /// For a vCPU.
+    pub halt: Halt,
     /// Whether its scheduler has it, for a CPU of the host.
     pub presence: Presence,
     /// Its scheduler does not have it, and knows that.
@@ -178,6 +186,7 @@ impl Cpu {
             pcpu,
             deprived_since_ns: NEVER,
             spinning: Spinning::default(),
+            halt: Halt::default(),
             presence: Presence::Present,
             is_away: false,
         }

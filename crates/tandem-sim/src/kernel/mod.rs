@@ -24,6 +24,7 @@
 mod caches;
 mod cpu;
 mod decision_cost;
+mod halt_poll;
 mod hardware;
 mod kernels;
 mod kicks;
@@ -59,6 +60,7 @@ pub(crate) use task::{Spin, Task, TaskKind, TaskState, TimerTarget};
 
 use crate::metrics::ParavirtMetrics;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
+use halt_poll::HaltPolls;
 use kicks::Kicks;
 use pause_loop::PauseLoops;
 use std::cmp::Reverse;
@@ -73,6 +75,7 @@ pub(crate) struct System<O> {
     pub kernels: Kernels,
     pub processors: Processors,
     pub pause_loops: PauseLoops,
+    pub halt_polls: HaltPolls,
     /// What guests did because they know of their host.
     pub paravirt: ParavirtMetrics,
     /// CPUs of the host that are online.
@@ -99,6 +102,7 @@ impl<O: Observer> System<O> {
             online: processors.hardware.machine().all_cpus().clone(),
             kicks: Kicks::new(processors.len()),
             pause_loops: PauseLoops::new(processors.len()),
+            halt_polls: HaltPolls::default(),
             paravirt: ParavirtMetrics::default(),
             kernels,
             processors,

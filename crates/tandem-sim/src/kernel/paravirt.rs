@@ -89,7 +89,7 @@ impl SeenPreempted {
         let spinning = &vcpu.spinning;
         match self {
             Self::None => false,
-            Self::WithoutPcpu => vcpu.pcpu.is_none(),
+            Self::WithoutPcpu => vcpu.pcpu.is_none() && !vcpu.is_polled_for(),
             Self::Interrupted => spinning.is_preempted && !spinning.has_yielded,
             Self::Runnable => spinning.is_preempted,
         }

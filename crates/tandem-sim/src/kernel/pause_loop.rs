@@ -438,6 +438,7 @@ fn is_in_host_mode(kernels: &Kernels, processor: &Processor, pcpu: CpuId, now_ns
     let by_guest_ns = processor.ahead_by_guest.map_or(0, |(_, ns)| ns);
     kernels.host()[pcpu].current.is_none()
         || processor.searches
+        || processor.polls
         || processor.waits_for_lock
         || processor.settled_ns > now_ns + by_guest_ns
 }

@@ -6,6 +6,7 @@ use super::hardware::Hardware;
 use super::run_queue_locks::QueueLocks;
 use super::{CpuRef, Kernels, Leaving, TaskKind, TaskRef};
 use crate::engine::event_queue::{EventQueue, NEVER};
+use crate::policy::halt_poll::HaltPoll;
 use crate::policy::linux::SpinLockKind;
 use crate::policy::pause_loop::PauseLoop;
 use std::ops::{Index, IndexMut};
@@ -19,6 +20,8 @@ pub(crate) struct Processors {
     pub(super) locks: QueueLocks,
     /// What the host does about vCPUs that spin.
     pub(super) pause_loop: Option<PauseLoop>,
+    /// Whether and how it polls for vCPUs that halt.
+    pub(super) halt_poll: Option<HaltPoll>,
     /// The next event of each processor.
     queue: EventQueue,
 }
@@ -41,12 +44,18 @@ impl IndexMut<CpuId> for Processors {
 
 impl Processors {
     /// They execute nothing yet. The kind is that of the locks of the host's run queues.
-    pub fn new(hardware: Hardware, pause_loop: Option<PauseLoop>, lock_kind: SpinLockKind) -> Self {
+    pub fn new(
+        hardware: Hardware,
+        pause_loop: Option<PauseLoop>,
+        halt_poll: Option<HaltPoll>,
+        lock_kind: SpinLockKind,
+    ) -> Self {
         let count = hardware.machine().cpu_count();
         Self {
             list: vec![Processor::new(); count],
             locks: QueueLocks::new(lock_kind, hardware.costs().spin_lock, count),
             pause_loop,
+            halt_poll,
             queue: EventQueue::new(count),
             hardware,
         }
@@ -123,6 +132,9 @@ impl Processors {
         state.deprived_since_ns = NEVER;
         state.spinning = Spinning::default();
         state.pcpu = Some(pcpu);
+        if let Some(settings) = self.halt_poll {
+            state.halt.end(settings, self[pcpu].settled_ns.max(now_ns));
+        }
         match state.current {
             Some(task) => {
                 kernels[vcpu.kernel][task].spin.look();
@@ -149,7 +161,8 @@ impl Processors {
     #[inline]
     pub fn charge_exit(&mut self, kernels: &mut Kernels, pcpu: CpuId) {
         let host = kernels.host();
-        if host[pcpu].current.is_some_and(|task| host[task].kind != TaskKind::Vcpu) {
+        let is_other = host[pcpu].current.is_some_and(|task| host[task].kind != TaskKind::Vcpu);
+        if is_other || self[pcpu].polls {
             return;
         }
         let round_trip_ns = self.hardware.costs().vm_exit.map_or(0, |cost| cost.round_trip_ns);

@@ -1,6 +1,7 @@
 //! How work progresses: accounting for time, and the speed that caches, memory and siblings allow.
 
 use super::cpu::Processor;
+use super::halt_poll::account_poll;
 use super::processors::Processors;
 use super::task::Spin;
 use super::{CpuRef, Kernels, TaskRef};
@@ -29,7 +30,7 @@ impl Processors {
             return self.charge(kernels, CpuRef::host(pcpu), spent_ns);
         }
         processor.settled_ns = now_ns;
-        let (executes, guest) = (processor.executes, processor.guest);
+        let (executes, guest, polls) = (processor.executes, processor.guest, processor.polls);
         if kernels.host()[pcpu].current.is_none() {
             let cpu = &mut kernels.host_mut()[pcpu];
             match cpu.is_away {
@@ -48,6 +49,8 @@ impl Processors {
                 Some(_) => used.busy_ns += spent_ns,
                 None => used.overhead_ns += spent_ns,
             }
+        } else if polls {
+            account_poll(kernels, pcpu, spent_ns);
         }
     }
 

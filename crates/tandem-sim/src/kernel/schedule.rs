@@ -115,6 +115,9 @@ impl<O: Observer> System<O> {
     /// Sends the kicks that the policy asked for, from the CPU `by`: at once to itself, by an interrupt to
     /// others.
     pub fn deliver_kicks(&mut self, by: CpuRef, now_ns: u64) {
+        if by.is_host() {
+            self.end_crowded_polls(now_ns);
+        }
         if self.kernels[by.kernel].outbox_mut().is_quiet() {
             return;
         }
@@ -261,6 +264,9 @@ impl<O: Observer> System<O> {
 
     /// The slice ended or a kick arrived: decide anew.
     pub fn reschedule(&mut self, on: CpuRef, now_ns: u64) {
+        if on.is_host() && self.processors[on.cpu].polls {
+            return self.poll_ends(on.cpu, now_ns);
+        }
         if on.is_host() && self.kernels[on].presence != Presence::Present {
             self.processors.settle(&mut self.kernels, on.cpu, now_ns);
             if !self.kernels[on].is_to_decide(now_ns) {

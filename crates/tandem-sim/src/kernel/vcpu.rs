@@ -1,7 +1,8 @@
 //! Where the levels meet: vCPUs, which are tasks of the host and CPUs of a guest.
 //!
-//! - A guest's CPU that has nothing to run *idles*: its vCPU blocks in the host. A timer of the guest, or an
-//!   interrupt that is on its way, becomes a timer of the host, which wakes the vCPU.
+//! - A guest's CPU that has nothing to run *idles*: its vCPU blocks in the host, which may poll for a while
+//!   first ([`super::halt_poll`]). A timer of the guest, or an interrupt that is on its way, becomes a timer
+//!   of the host, which wakes the vCPU.
 //! - A guest that *kicks* another of its CPUs leaves for the host, which sends an interrupt if that vCPU
 //!   runs, wakes it if it is idle, and need do nothing if it waits for a pCPU: the vCPU will see it when it
 //!   gets one.
@@ -11,11 +12,10 @@
 //! - A vCPU whose task waits for a paravirtual spin lock *halts* after a while: it blocks in the host,
 //!   although its guest's CPU has that task. An interrupt, or the kick of the unlock, wakes it.
 //!
-//! Limits: a guest's idle CPU blocks at once (no polling in the guest or in the host).
+//! Limits: a guest's idle CPU halts at once; the guest itself does not poll.
 
-use super::schedule::{Leaving, Waker};
+use super::schedule::Waker;
 use super::{CpuRef, System, TaskState, TimerTarget};
-use crate::engine::event_queue::NEVER;
 use crate::trace::Observer;
 use tandem_machine::ids::CpuId;
 
@@ -54,7 +54,9 @@ impl<O: Observer> System<O> {
         let Some(sender) = self.kernels[by].pcpu else { return };
         self.processors.charge_exit(&mut self.kernels, sender);
         self.returns_to_task(CpuRef::host(sender), now_ns);
-        let delivery_ns = self.processors.hardware.ipi_ns();
+        // To one that the host polls for, no interrupt has to be sent.
+        let polls = self.kernels[cpu].is_polled_for();
+        let delivery_ns = if polls { 0 } else { self.processors.hardware.ipi_ns() };
         let arrives_ns = self.processors[sender].settled_ns.max(now_ns) + delivery_ns;
         self.arm(cpu, arrives_ns, what);
         match self.kernels[cpu].pcpu {
@@ -72,6 +74,8 @@ impl<O: Observer> System<O> {
             let by = by.unwrap_or(state.last_cpu);
             self.processors.settle(&mut self.kernels, by, now_ns);
             self.wake(vcpu, now_ns, CpuRef::host(by), waker);
+        } else if self.kernels[cpu].is_polled_for() {
+            self.wake_polling(cpu, now_ns, by);
         }
     }
 
@@ -98,15 +102,13 @@ impl<O: Observer> System<O> {
         if next_ns <= now_ns {
             return false;
         }
-        let host = CpuRef::host(pcpu);
-        let vcpu = self.kernels.vcpu_task(cpu);
-        if next_ns != NEVER {
-            self.arm(host, next_ns, TimerTarget::Task(vcpu));
+        if !self.polls_first(cpu, pcpu, next_ns) {
+            let idle_ns = self.processors[pcpu].settled_ns;
+            self.sleep_until(cpu, pcpu, next_ns, now_ns);
+            // The guest's own code on the way there is no sleep.
+            let vcpu = self.kernels.vcpu_task(cpu);
+            self.kernels.host_mut()[vcpu].sleep_counts_from(idle_ns);
         }
-        let idle_ns = self.processors[pcpu].settled_ns;
-        self.decide(host, now_ns, Leaving::Block);
-        // The guest's own code on the way there is no sleep.
-        self.kernels.host_mut()[vcpu].sleep_counts_from(idle_ns);
         true
     }
 

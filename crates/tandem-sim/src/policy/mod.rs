@@ -6,6 +6,7 @@
 mod any;
 pub mod credit;
 pub mod credit2;
+pub mod halt_poll;
 pub mod linux;
 pub mod pause_loop;
 pub mod sched_ext;

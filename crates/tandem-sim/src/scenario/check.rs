@@ -9,6 +9,7 @@ use super::{
 };
 use crate::policy::credit::{CreditSettings, Era};
 use crate::policy::credit2::Credit2Settings;
+use crate::policy::halt_poll::HaltPoll;
 use crate::policy::linux::{LinuxEra, LinuxSettings};
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::Amount;
@@ -68,6 +69,7 @@ impl Scenario {
         if let Some(pause_loop) = &self.pause_loop {
             check_pause_loop(pause_loop, &self.policy)?;
         }
+        check_halt_poll(self.halt_poll_ns.unwrap_or(0), &self.policy)?;
         self.check_cgroups()?;
         self.check_events()?;
         match &self.policy {
@@ -263,6 +265,21 @@ fn check_pause_loop(pause_loop: &PauseLoop, policy: &PolicySettings) -> Result<(
         return Err("Xen has no directed yield".into());
     }
     Ok(())
+}
+
+fn check_halt_poll(max_ns: u64, policy: &PolicySettings) -> Result<(), String> {
+    if max_ns > HaltPoll::MAX_NS {
+        return Err("the greatest window of halt polling does not fit into 32 bits".into());
+    }
+    match policy {
+        PolicySettings::Linux(settings) if settings.era < LinuxEra::V4_2 && max_ns > 0 => {
+            Err("Linux 3.6 has no halt polling".into())
+        }
+        PolicySettings::Credit(_) | PolicySettings::Credit2(_) if max_ns > 0 => {
+            Err("Xen has no halt polling".into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_life(vm: &Vm) -> Result<(), String> {

@@ -46,6 +46,9 @@ pub struct Scenario {
     pub policy: PolicySettings,
     /// What it does about vCPUs that spin; `None`: nothing, they are not noticed.
     pub pause_loop: Option<PauseLoop>,
+    /// How long a host under KVM polls at most before it lets a vCPU of a guest kernel sleep, ns
+    /// (`halt_poll_ns`); 0: not at all; `None`: as its release does by default.
+    pub halt_poll_ns: Option<u64>,
     /// Cgroups of the host, parents before their children. Those of VMs, which they make themselves, are not
     /// among them.
     pub cgroups: Vec<Cgroup>,

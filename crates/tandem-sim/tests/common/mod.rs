@@ -44,6 +44,7 @@ pub fn textbook(
         events: Vec::new(),
         homes: Default::default(),
         pause_loop: None,
+        halt_poll_ns: None,
     }
 }
 

@@ -53,6 +53,7 @@ pub fn scenario() -> impl Strategy<Value = Scenario> {
                 events: Vec::new(),
                 homes: Default::default(),
                 pause_loop: None,
+                halt_poll_ns: None,
             }
         },
     )
@@ -90,6 +91,7 @@ pub fn balanced_scenario() -> impl Strategy<Value = Scenario> {
                 events: Vec::new(),
                 homes: Default::default(),
                 pause_loop: None,
+                halt_poll_ns: None,
             }
         },
     )

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use tandem_file::file_error::FileError;
 use tandem_file::located::SourceFile;
 use tandem_machine::Machine;
+use tandem_sim::policy::linux::LinuxEra;
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::scenario::PolicySettings;
 
@@ -201,6 +202,18 @@ impl HostScheduler {
             Self::Tandem(table) => PolicySettings::SchedExt(table.settings(false, machine)?.into()),
             Self::Object(table) => PolicySettings::SchedExt(table.settings(false, machine, source)?.into()),
         })
+    }
+
+    /// Why the host does not poll for vCPUs that halt, if it never does.
+    pub(super) fn without_halt_poll(&self) -> Option<&'static str> {
+        match self {
+            Self::XenCredit(_) => Some("`halt_poll` has no effect under the host `xen-credit`; remove it"),
+            Self::XenCredit2(_) => Some("`halt_poll` has no effect under the host `xen-credit2`; remove it"),
+            Self::Linux(table) if table.settings().era == LinuxEra::V3_6 => {
+                Some("`halt_poll` begins with version \"4.2\" of the host; remove it, or set \"0us\"")
+            }
+            Self::Linux(_) | Self::Tandem(_) | Self::Object(_) => None,
+        }
     }
 
     /// What an empty table of pause-loop exits stands for.

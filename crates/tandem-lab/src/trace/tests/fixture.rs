@@ -61,6 +61,7 @@ pub fn scenario_with(pcpus: u32, vms: &[(&str, u32, bool)]) -> Scenario {
         events: Vec::new(),
         homes: Default::default(),
         pause_loop: None,
+        halt_poll_ns: None,
     }
 }
 
