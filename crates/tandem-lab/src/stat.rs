@@ -88,6 +88,8 @@ pub struct ParavirtStat {
     pub lock_halts: u64,
     /// Kicks of such vCPUs.
     pub lock_kicks: u64,
+    /// Times that such a kick made its sender give way to the one that it had kicked.
+    pub kick_yields: u64,
     /// vCPUs that a TLB flush did not interrupt, as they were preempted.
     pub flush_skips: u64,
     /// Times that a vCPU gave way because another, which it had interrupted, was preempted.
@@ -97,10 +99,11 @@ pub struct ParavirtStat {
 impl ParavirtStat {
     /// `None` if none of it has happened.
     fn new(counts: ParavirtMetrics) -> Option<Self> {
-        let ParavirtMetrics { lock_halts, lock_kicks, flush_skips, flush_yields } = counts;
+        let ParavirtMetrics { lock_halts, lock_kicks, kick_yields, flush_skips, flush_yields } = counts;
         (counts != ParavirtMetrics::default()).then_some(Self {
             lock_halts,
             lock_kicks,
+            kick_yields,
             flush_skips,
             flush_yields,
         })
@@ -394,6 +397,7 @@ impl fmt::Display for KernelStat {
             [
                 (paravirt.lock_halts, "lock_halts", None),
                 (paravirt.lock_kicks, "lock_kicks", None),
+                (paravirt.kick_yields, "kick_yields", None),
                 (paravirt.flush_skips, "flush_skips", None),
                 (paravirt.flush_yields, "flush_yields", None),
             ]

@@ -142,6 +142,8 @@ pub struct ParavirtMetrics {
     pub lock_halts: u64,
     /// Kicks of such vCPUs by the holder of a lock.
     pub lock_kicks: u64,
+    /// Times that such a kick made its sender give way to the one that it had kicked.
+    pub kick_yields: u64,
     /// vCPUs that a TLB flush did not interrupt, as they were preempted.
     pub flush_skips: u64,
     /// Times that a vCPU gave way because another, which it had interrupted, was preempted.

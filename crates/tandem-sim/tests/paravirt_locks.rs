@@ -35,8 +35,8 @@ fn shared(host: PolicySettings, guest_settings: LinuxSettings, hogs: usize) -> R
     guest.interrupt = Some(Interrupt::default());
     guest.locks = 1;
     let mut vms = vec![guest_vm("guest", &machine, guest)];
-    if hogs > 0 {
-        vms.push(vm("hogs", &machine, hogs, hog()));
+    for (at, first) in (0..hogs).step_by(4).enumerate() {
+        vms.push(vm(&format!("hogs-{at}"), &machine, (hogs - first).min(4), hog()));
     }
     let mut costs = CostModels::all();
     costs.context_switch = Some(ContextSwitch::linux());
@@ -106,4 +106,19 @@ fn xen_wakes_halted_waiters_as_well() {
     // Four would run in turns with the vCPUs, all at once.
     let found = shared(credit, linux(LinuxEra::V6_12), 3).host.paravirt;
     assert!(found.lock_halts > 10 && found.lock_kicks > 0, "{found:?}");
+}
+
+#[test]
+fn kvm_sched_yield_follows_a_kick_from_6_12_on_if_others_wait() {
+    for (host, hogs, yields) in [
+        (LinuxEra::V4_2, 8, false),
+        (LinuxEra::V5_2, 8, false),
+        (LinuxEra::V6_12, 8, true),
+        (LinuxEra::V7_3, 8, true),
+        (LinuxEra::V6_12, 0, false),
+    ] {
+        let found = shared(PolicySettings::Linux(linux(host)), linux(LinuxEra::V6_12), hogs).host.paravirt;
+        assert_eq!(found.kick_yields > 0, yields, "{host:?}, {hogs} hogs: {found:?}");
+        assert!(found.kick_yields <= found.lock_kicks, "{found:?}");
+    }
 }

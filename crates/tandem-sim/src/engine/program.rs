@@ -98,8 +98,10 @@ impl<O: Observer> Execution<'_, O> {
                 }
             }
             Instruction::Unlock { lock } => {
-                self.release_lock(lock as usize);
-                return Ok(self.preempt_if_deferred());
+                return Ok(match self.release_lock(lock as usize) {
+                    true => self.gave_way(),
+                    false => self.preempt_if_deferred(),
+                });
             }
             Instruction::FlushTlbs => {
                 if self.flush_tlbs() {
@@ -172,6 +174,15 @@ impl<O: Observer> Execution<'_, O> {
             return Next::Step;
         }
         self.system.reschedule(self.on, self.now_ns);
+        self.rerate_if_still_there();
+        Next::Done
+    }
+
+    /// The host has run another vCPU, or not; a decision that had to wait comes when this one is back.
+    fn gave_way(&mut self) -> Next {
+        if self.system.kernels[self.on.kernel].ends_deferral(self.on.cpu) {
+            self.system.kernels[self.on].resched_ns = self.now_ns;
+        }
         self.rerate_if_still_there();
         Next::Done
     }

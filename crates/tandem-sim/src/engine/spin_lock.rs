@@ -30,11 +30,12 @@ impl<O: Observer> Execution<'_, O> {
         wait == Wait::HasLock
     }
 
-    /// The task gives the lock back. A task that does not hold it changes nothing.
-    pub(super) fn release_lock(&mut self, lock: usize) {
+    /// The task gives the lock back; whether its vCPU gives way to another that it has kicked. A task that
+    /// does not hold it changes nothing.
+    pub(super) fn release_lock(&mut self, lock: usize) -> bool {
         let lock = &mut self.vm.locks[lock];
         if lock.holder() != Some(self.task.task) {
-            return;
+            return false;
         }
         let System { kernels, processors, .. } = self.system;
         let (kernel, pcpu) = (self.on.kernel, self.pcpu);
@@ -55,11 +56,15 @@ impl<O: Observer> Execution<'_, O> {
             processors.go_on(kernels, there, next, pcpu, released_ns, watching as u32);
         }
         settle_waiters(self.system, lock, kernel, next.is_some(), self.now_ns);
-        for halted in kicked.into_iter().flatten() {
+        let kicked = kicked.map(|halted| {
+            halted.map(|halted| CpuRef { kernel, cpu: self.system.kernels[kernel][halted].last_cpu })
+        });
+        for there in kicked.into_iter().flatten() {
             self.system.paravirt.lock_kicks += 1;
-            let there = CpuRef { kernel, cpu: self.system.kernels[kernel][halted].last_cpu };
             self.system.kick_halted(there, self.on, self.now_ns);
         }
+        self.system.kernels[kernel].paravirt().kick_yields
+            && kicked.into_iter().flatten().any(|to| self.system.yield_to_kicked(self.on, to, self.now_ns))
     }
 }
 

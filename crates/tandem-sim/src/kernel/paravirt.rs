@@ -7,15 +7,19 @@
 //! Approach: the host notes for each vCPU why it lost its pCPU, where the other vCPUs of the guest can read
 //! that. A guest of KVM leaves out the preempted ones if it flushes TLBs: the host does that for them before
 //! they run again (`kvm_flush_tlb_others()`, in later kernels `kvm_flush_tlb_multi()`). A guest of Xen gives
-//! way once, to any other vCPU, and then spins (`xen_smp_send_call_function_ipi()`).
+//! way once, to any other vCPU, and then spins (`xen_smp_send_call_function_ipi()`). A host that wakes a vCPU
+//! for another, which has let go of a spin lock, may run it in place of that ([`System::yield_to_kicked`]).
 //!
 //! Limits: guests of Xen are HVM guests; those of PV flush by a hypercall, which interrupts pCPUs and not
 //! vCPUs. KVM guests that leave out preempted vCPUs have none left to yield to when they have sent their
 //! interrupts (`kvm_smp_send_call_func_ipi()`).
 
 use super::cpu::Cpu;
+use super::{CpuRef, Leaving, System, TaskState};
+use crate::policy::Policy;
 use crate::policy::linux::LinuxEra;
 use crate::scenario::PolicySettings;
+use crate::trace::Observer;
 
 /// Which vCPUs the others of their guest take for preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,27 +53,33 @@ pub(crate) enum Shootdown {
 pub(crate) struct Paravirt {
     pub seen_preempted: SeenPreempted,
     pub shootdown: Shootdown,
+    /// Whether a vCPU that kicks another one, which has halted, gives way to it if that waits
+    /// (`kvm_sched_yield()` at `KVM_HC_KICK_CPU`, 5.4).
+    pub kick_yields: bool,
 }
 
 impl Paravirt {
     /// That of the host itself.
-    pub const NONE: Self = Self { seen_preempted: SeenPreempted::None, shootdown: Shootdown::Native };
+    pub const NONE: Self =
+        Self { seen_preempted: SeenPreempted::None, shootdown: Shootdown::Native, kick_yields: false };
 
     /// That of a guest on a host, both as they are configured by default.
     pub fn of(host: &PolicySettings, guest: &PolicySettings) -> Self {
         let (Some(guest), host) = (linux_era(guest), linux_era(host)) else { return Self::NONE };
         let Some(host) = host else {
-            return Self { seen_preempted: SeenPreempted::Runnable, shootdown: Shootdown::Yields };
+            let seen_preempted = SeenPreempted::Runnable;
+            return Self { seen_preempted, shootdown: Shootdown::Yields, ..Self::NONE };
         };
+        let kick_yields = host >= LinuxEra::V6_12;
         // Hosts offer KVM_FEATURE_PV_TLB_FLUSH, and guests use it, since 4.16; the mark is from 4.10.
         if host < LinuxEra::V5_2 || guest < LinuxEra::V5_2 {
-            return Self::NONE;
+            return Self { kick_yields, ..Self::NONE };
         }
         let seen_preempted = match host {
             LinuxEra::V5_2 => SeenPreempted::WithoutPcpu,
             _ => SeenPreempted::Interrupted,
         };
-        Self { seen_preempted, shootdown: Shootdown::SkipsPreempted }
+        Self { seen_preempted, shootdown: Shootdown::SkipsPreempted, kick_yields }
     }
 }
 
@@ -96,6 +106,36 @@ impl SeenPreempted {
     }
 }
 
+impl<O: Observer> System<O> {
+    /// A vCPU, which runs, has woken another one of its guest by a kick: it gives way to that one, if that
+    /// waits in a queue and its own pCPU has something else to run (`kvm_sched_yield()`); whether it does.
+    pub fn yield_to_kicked(&mut self, by: CpuRef, target: CpuRef, now_ns: u64) -> bool {
+        let Some(pcpu) = self.kernels[by].pcpu else { return false };
+        let (host, task) = (self.kernels.host(), self.kernels.vcpu_task(target));
+        let policy = host.policy();
+        let (Some(current), Some(queue)) = (host[pcpu].current, policy.queue_of(task)) else { return false };
+        let is_ready = host[task].state() == TaskState::Runnable;
+        // One that an interrupt is to put in its queue is not in it yet, and what idles is about to run it.
+        let is_on_its_way = host[queue].current.is_none() || policy.wakes_by_interrupt(pcpu, queue);
+        if policy.queue_length(pcpu) <= 1 || !is_ready || is_on_its_way {
+            return false;
+        }
+        let hold_ns = host.work_under_lock_ns();
+        self.processors.lock_queue(&mut self.kernels, pcpu, pcpu, 0);
+        if queue != pcpu {
+            self.processors.lock_queue(&mut self.kernels, pcpu, queue, hold_ns);
+        }
+        let host = self.kernels.host_mut();
+        if !host.ask(now_ns, |policy, ctx| policy.yield_to(ctx, pcpu, current, task)) {
+            return false;
+        }
+        self.paravirt.kick_yields += 1;
+        self.deliver_kicks(CpuRef::host(pcpu), now_ns);
+        self.decide(CpuRef::host(pcpu), now_ns, Leaving::YieldTo);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,8 +154,10 @@ mod tests {
             assert_eq!(on_xen.seen_preempted, SeenPreempted::Runnable);
             for host in eras {
                 let found = Paravirt::of(&linux(host), &linux(guest));
+                assert_eq!(found.kick_yields, host >= LinuxEra::V6_12, "{guest:?} on {host:?}");
                 if host < LinuxEra::V5_2 || guest < LinuxEra::V5_2 {
-                    assert_eq!(found, Paravirt::NONE, "{guest:?} on {host:?}");
+                    let found = (found.seen_preempted, found.shootdown);
+                    assert_eq!(found, (SeenPreempted::None, Shootdown::Native), "{guest:?} on {host:?}");
                 } else {
                     assert_eq!(found.shootdown, Shootdown::SkipsPreempted, "{guest:?} on {host:?}");
                 }
