@@ -62,6 +62,17 @@ fn check_lock<O: Observer>(system: &System<O>, kernel: usize, tasks: &[Task], lo
     for task in lock.waiting().filter(|&task| vcpu_state(task) == TaskState::Blocked) {
         assert!(lock.is_halted(task), "only waiters that have halted sleep");
     }
+    let check_ns = system.processors.hardware().prev_check_ns();
+    for task in lock.waiting().filter(|_| lock.rules() == LockRules::PvHybrid) {
+        let vcpu = CpuRef { kernel, cpu: tasks[task.index()].last_cpu };
+        if system.kernels[kernel].paravirt().waits_early_behind(&system.kernels[vcpu])
+            && let Some(behind) = lock.spinning_behind(task)
+            && system.processors.spins_now(&system.kernels, kernel, behind)
+        {
+            let left_ns = tasks[behind.index()].spin.left_ns();
+            assert!(left_ns.is_some_and(|left_ns| left_ns <= check_ns), "pv_wait_early(): {left_ns:?}");
+        }
+    }
     let is_in_order = !matches!(lock.rules(), LockRules::TestAndSet | LockRules::PvHybrid);
     match lock.holder() {
         Some(holder) => {

@@ -12,14 +12,15 @@ use super::program::Execution;
 use super::simulation::Simulation;
 use super::waiters::{LockRules, Released, SpinLock, Wait};
 use crate::engine::event_queue::NEVER;
-use crate::kernel::{CpuRef, Spin, System};
+use crate::kernel::{CpuRef, Kernel, Spin, System, TaskRef};
 use crate::trace::Observer;
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl<O: Observer> Execution<'_, O> {
     /// Takes a lock for the task, or lets it spin or halt; whether it has got the lock.
     pub(super) fn take_lock(&mut self, lock: usize) -> bool {
-        let wait = self.vm.locks[lock].take(self.task.task);
+        let kernel = &self.system.kernels[self.on.kernel];
+        let wait = self.vm.locks[lock].take(self.task.task, |before| is_preempted(kernel, before));
         let limit_ns = limit_ns(self.system, wait);
         let looks = self.vm.locks[lock].rules().looks();
         let spin = &mut self.task().spin;
@@ -79,7 +80,11 @@ impl<O: Observer> Simulation<'_, O> {
         }
         let vm = self.system.kernels[task].vm;
         let lock = &mut self.vms[vm.index()].locks[spin.lock()];
-        let wait = if spin.is_to_look() { lock.look(task.task) } else { lock.spun_out(task.task) };
+        let kernel = &self.system.kernels[task.kernel];
+        let wait = match spin.is_to_look() {
+            true => lock.look(task.task, |before| is_preempted(kernel, before)),
+            false => lock.spun_out(task.task),
+        };
         let limit_ns = limit_ns(&self.system, wait);
         self.system.events += 1;
         let System { kernels, processors, .. } = &mut self.system;
@@ -103,19 +108,46 @@ impl<O: Observer> Simulation<'_, O> {
         let lock = &mut self.vms[vm.index()].locks[lock];
         if !self.system.halt(on, pcpu, now_ns) {
             lock.stays_awake(task);
-            let limit_ns = limit_ns(&self.system, Wait::Spins);
+            // Handled, the interrupt takes it back to where it halts early again.
+            let kernel = &self.system.kernels[on.kernel];
+            let limit_ns = match lock.is_early(task, |before| is_preempted(kernel, before)) {
+                true => self.system.processors.hardware().prev_check_ns(),
+                false => limit_ns(&self.system, Wait::Spins),
+            };
             let System { kernels, processors, .. } = &mut self.system;
             return processors.change_spin(kernels, on.kernel, task, now_ns, |spin| spin.restart(limit_ns));
         }
         self.system.paravirt.lock_halts += 1;
-        if lock.rules() == LockRules::PvHybrid
-            && let Some(behind) = lock.spinning_behind(task)
-        {
-            let System { kernels, processors, .. } = &mut self.system;
-            let check_ns = processors.hardware().prev_check_ns();
-            processors.change_spin(kernels, on.kernel, behind, now_ns, |spin| spin.limit(check_ns));
+        is_noticed_behind(&mut self.system, lock, TaskRef { kernel: on.kernel, task }, now_ns);
+    }
+
+    /// vCPUs have lost their pCPUs, which waiters behind theirs notice.
+    #[inline]
+    pub(super) fn notice_preempted(&mut self, now_ns: u64) {
+        while let Some(task) = self.system.preempted_waiters.pop() {
+            let state = &self.system.kernels[task];
+            let (vm, lock) = (state.vm, state.spin.lock());
+            if let Some(lock) = self.vms[vm.index()].locks.get(lock) {
+                is_noticed_behind(&mut self.system, lock, task, now_ns);
+            }
         }
     }
+}
+
+/// The waiter behind the task, which has halted or is preempted, sees that soon, if it spins.
+fn is_noticed_behind<O>(system: &mut System<O>, lock: &SpinLock, task: TaskRef, now_ns: u64) {
+    if lock.rules() == LockRules::PvHybrid
+        && let Some(behind) = lock.spinning_behind(task.task)
+    {
+        let System { kernels, processors, .. } = system;
+        let check_ns = processors.hardware().prev_check_ns();
+        processors.change_spin(kernels, task.kernel, behind, now_ns, |spin| spin.limit(check_ns));
+    }
+}
+
+/// Whether the waiter behind that one, of a guest with this kernel, halts because it is preempted.
+fn is_preempted(kernel: &Kernel, before: TaskId) -> bool {
+    kernel.paravirt().waits_early_behind(&kernel[kernel[before].last_cpu])
 }
 
 /// After a change at the lock: a new head of the queue spins for the whole of its time, and those that stand

@@ -10,11 +10,11 @@
 //!   (`pv_hybrid_queued_unfair_trylock()`, `pv_wait_head_or_lock()`): as long as the first of the queue does
 //!   not spin, any task may take the lock past the queue, and those that find it taken spin unqueued, as a
 //!   crowd. An unlock kicks the first if that has halted, and lets go of the lock. A waiter behind one that
-//!   has halted halts at once (`pv_wait_early()`).
+//!   has halted halts at once (`pv_wait_early()`); in some releases also one behind a waiter whose vCPU is
+//!   preempted, which the engine knows.
 //!
 //! Limits: waiters have interrupts enabled. A waiter that comes to the head of a hybrid queue sets the
-//! pending bit at once, even if its vCPU has no pCPU then. `vcpu_is_preempted()`, which `pv_wait_early()`
-//! asked from 4.11 to 5.3, is left out.
+//! pending bit at once, even if its vCPU has no pCPU then.
 
 use crate::policy::linux::{LinuxEra, SpinLockKind};
 use crate::scenario::PolicySettings;
@@ -176,8 +176,8 @@ impl SpinLock {
         self.holder.is_none() && (self.queue.is_empty() || self.may_pass_queue())
     }
 
-    /// The task wants the lock.
-    pub fn take(&mut self, task: TaskId) -> Wait {
+    /// The task wants the lock. `is_preempted` says of other waiters whether one behind them halts for that.
+    pub fn take(&mut self, task: TaskId, is_preempted: impl Fn(TaskId) -> bool) -> Wait {
         if self.is_free_to_take() {
             self.holder = Some(task);
             return Wait::HasLock;
@@ -185,20 +185,21 @@ impl SpinLock {
         match self.rules {
             LockRules::TestAndSet => self.crowd.push(task),
             LockRules::PvHybrid if self.may_pass_queue() => self.crowd.push(task),
-            _ => return self.stand_in_line(task),
+            _ => return self.stand_in_line(task, is_preempted),
         }
         Wait::SpinsOn
     }
 
-    fn stand_in_line(&mut self, task: TaskId) -> Wait {
-        let is_halted = self.halts_early(self.queue.len());
+    fn stand_in_line(&mut self, task: TaskId, is_preempted: impl Fn(TaskId) -> bool) -> Wait {
+        let is_halted = self.halts_early(self.queue.len(), is_preempted);
         self.queue.push_back(Waiter { task, is_halted });
         if is_halted { Wait::Halts } else { Wait::Spins }
     }
 
     /// Whether a waiter in that place halts without spinning (`pv_wait_early()`).
-    fn halts_early(&self, at: usize) -> bool {
-        self.rules == LockRules::PvHybrid && at > 0 && self.queue[at - 1].is_halted
+    fn halts_early(&self, at: usize, is_preempted: impl Fn(TaskId) -> bool) -> bool {
+        let Some(before) = at.checked_sub(1).map(|before| self.queue[before]) else { return false };
+        self.rules == LockRules::PvHybrid && (before.is_halted || is_preempted(before.task))
     }
 
     /// The holder gives the lock back. Of a crowd, the task with the least `distance` gets it; `None`: it
@@ -243,9 +244,10 @@ impl SpinLock {
         }
     }
 
-    /// A waiter runs again, or looks at the lock for another reason.
-    pub fn look(&mut self, task: TaskId) -> Wait {
-        let Some(at) = self.position(task) else { return self.look_unqueued(task) };
+    /// A waiter runs again, or looks at the lock for another reason. `is_preempted`: as for
+    /// [`SpinLock::take`].
+    pub fn look(&mut self, task: TaskId, is_preempted: impl Fn(TaskId) -> bool) -> Wait {
+        let Some(at) = self.position(task) else { return self.look_unqueued(task, is_preempted) };
         self.queue[at].is_halted = false;
         if self.rules == LockRules::PvHybrid && at == 0 && self.holder.is_none() {
             self.queue.pop_front();
@@ -253,11 +255,11 @@ impl SpinLock {
             self.begin_head(&mut Released::default());
             return Wait::HasLock;
         }
-        self.queue[at].is_halted = self.halts_early(at);
+        self.queue[at].is_halted = self.halts_early(at, is_preempted);
         if self.queue[at].is_halted { Wait::Halts } else { Wait::Spins }
     }
 
-    fn look_unqueued(&mut self, task: TaskId) -> Wait {
+    fn look_unqueued(&mut self, task: TaskId, is_preempted: impl Fn(TaskId) -> bool) -> Wait {
         let Some(at) = self.crowd.iter().position(|&other| other == task) else { return Wait::SpinsOn };
         if self.is_free_to_take() {
             self.holder = Some(self.crowd.remove(at));
@@ -267,7 +269,7 @@ impl SpinLock {
             return Wait::SpinsOn;
         }
         self.crowd.remove(at);
-        self.stand_in_line(task)
+        self.stand_in_line(task, is_preempted)
     }
 
     /// A waiter has spun for long enough.
@@ -275,7 +277,7 @@ impl SpinLock {
         let Some(at) = self.position(task) else { return Wait::SpinsOn };
         if self.rules == LockRules::PvHybrid && at == 0 {
             if self.holder.is_none() {
-                return self.look(task);
+                return self.look(task, |_| false);
             }
             // It is made known once; from then on, it only halts as long as no unlock has kicked it.
             self.is_slow |= !std::mem::replace(&mut self.is_hashed, true);
@@ -292,6 +294,11 @@ impl SpinLock {
         if let Some(at) = self.position(task) {
             self.queue[at].is_halted = false;
         }
+    }
+
+    /// Whether the waiter halts without spinning, for the one before it.
+    pub fn is_early(&self, task: TaskId, is_preempted: impl Fn(TaskId) -> bool) -> bool {
+        self.position(task).is_some_and(|at| self.halts_early(at, is_preempted))
     }
 
     /// Whether the waiter has halted.
@@ -314,6 +321,10 @@ mod tests {
     const B: TaskId = TaskId(1);
     const C: TaskId = TaskId(2);
     const D: TaskId = TaskId(3);
+
+    fn on(_: TaskId) -> bool {
+        false
+    }
 
     fn near(_: TaskId) -> Option<u64> {
         Some(1)
@@ -342,9 +353,9 @@ mod tests {
     fn fair_locks_serve_their_waiters_in_order() {
         for rules in [Fair, PvTicket, PvQueued] {
             let mut lock = SpinLock::new(rules);
-            assert_eq!(lock.take(D), Wait::HasLock);
+            assert_eq!(lock.take(D, on), Wait::HasLock);
             for task in [B, C, A] {
-                assert_eq!(lock.take(task), Wait::Spins);
+                assert_eq!(lock.take(task, on), Wait::Spins);
             }
             assert_eq!(lock.release(A, near), Released::default(), "not its holder");
             for (holder, next) in [(D, Some(B)), (B, Some(C)), (C, Some(A)), (A, None)] {
@@ -358,7 +369,7 @@ mod tests {
         for (rules, early) in [(PvTicket, None), (PvQueued, Some(C))] {
             let mut lock = SpinLock::new(rules);
             for task in [A, B, C] {
-                lock.take(task);
+                lock.take(task, on);
             }
             assert_eq!((lock.spun_out(B), lock.spun_out(C)), (Wait::Halts, Wait::Halts));
             let released = lock.release(A, near);
@@ -370,28 +381,40 @@ mod tests {
     fn pv_wait_early_halts_behind_a_waiter_that_has_halted() {
         let mut lock = SpinLock::new(PvHybrid);
         for task in [A, B, C] {
-            lock.take(task);
+            lock.take(task, on);
         }
         assert_eq!(lock.spun_out(C), Wait::Halts);
-        assert_eq!(lock.take(D), Wait::Halts, "before it spins at all");
-        assert_eq!(lock.look(D), Wait::Halts, "and again, when an interrupt wakes it");
-        assert_eq!(lock.look(C), Wait::Spins);
-        assert_eq!(lock.look(D), Wait::Spins);
+        assert_eq!(lock.take(D, on), Wait::Halts, "before it spins at all");
+        assert_eq!(lock.look(D, on), Wait::Halts, "and again, when an interrupt wakes it");
+        assert_eq!(lock.look(C, on), Wait::Spins);
+        assert_eq!(lock.look(D, on), Wait::Spins);
+    }
+
+    #[test]
+    fn pv_wait_early_halts_behind_a_waiter_that_is_preempted() {
+        let mut lock = SpinLock::new(PvHybrid);
+        for task in [A, B] {
+            lock.take(task, on);
+        }
+        assert_eq!(lock.take(C, |before| before == B), Wait::Halts);
+        assert_eq!(lock.look(C, |before| before == B), Wait::Halts, "an interrupt wakes it");
+        assert_eq!(lock.look(C, on), Wait::Spins);
+        assert_eq!(lock.look(B, |before| before == A), Wait::Spins, "none is before it");
     }
 
     #[test]
     fn pv_hybrid_queued_unfair_trylock_steals_only_past_a_head_that_does_not_spin() {
         let mut lock = SpinLock::new(PvHybrid);
-        assert_eq!((lock.take(A), lock.take(B)), (Wait::HasLock, Wait::Spins));
-        assert_eq!(lock.take(C), Wait::Spins, "the head spins: it stands in line");
+        assert_eq!((lock.take(A, on), lock.take(B, on)), (Wait::HasLock, Wait::Spins));
+        assert_eq!(lock.take(C, on), Wait::Spins, "the head spins: it stands in line");
         assert_eq!(lock.spun_out(B), Wait::Halts);
-        assert_eq!(lock.take(D), Wait::SpinsOn, "the head has halted: it spins without standing in line");
+        assert_eq!(lock.take(D, on), Wait::SpinsOn, "the head has halted: it spins without standing in line");
         let released = lock.release(A, near);
         assert_eq!(released, Released { next: Some(D), kicked: [Some(B), None] }, "and gets the lock first");
-        assert_eq!(lock.take(A), Wait::SpinsOn, "the head is on its way");
-        assert_eq!(lock.look(B), Wait::Spins);
+        assert_eq!(lock.take(A, on), Wait::SpinsOn, "the head is on its way");
+        assert_eq!(lock.look(B, on), Wait::Spins);
         assert!(lock.crowd_has_to_queue());
-        assert_eq!(lock.look(A), Wait::Spins, "the head spins again");
+        assert_eq!(lock.look(A, on), Wait::Spins, "the head spins again");
         assert_eq!(lock.spun_out(B), Wait::Spins, "it is made known to unlocks once, and halts no more");
         assert_eq!(lock.release(D, near), Released { next: Some(B), kicked: [None; 2] });
     }
@@ -400,24 +423,24 @@ mod tests {
     fn pv_kick_node_of_hybrid_locks_leaves_the_kick_to_the_unlock() {
         let mut lock = SpinLock::new(PvHybrid);
         for task in [A, B, C] {
-            lock.take(task);
+            lock.take(task, on);
         }
         lock.spun_out(C);
         assert_eq!(lock.release(A, near), Released { next: Some(B), kicked: [None; 2] });
         assert_eq!(lock.release(B, near), Released { next: None, kicked: [Some(C), None] });
-        assert_eq!((lock.holder(), lock.look(C), lock.holder()), (None, Wait::HasLock, Some(C)));
+        assert_eq!((lock.holder(), lock.look(C, on), lock.holder()), (None, Wait::HasLock, Some(C)));
     }
 
     #[test]
     fn virt_spin_lock_goes_to_the_nearest_that_runs() {
         let mut lock = SpinLock::new(TestAndSet);
         for task in [A, B, C, D] {
-            lock.take(task);
+            lock.take(task, on);
         }
         let far = |task: TaskId| (task != B).then_some(10 - u64::from(task.0));
         assert_eq!(lock.release(A, far).next, Some(D));
         assert_eq!(lock.release(D, |_| None).next, None, "none of them runs");
-        assert_eq!((lock.look(B), lock.look(C)), (Wait::HasLock, Wait::SpinsOn));
+        assert_eq!((lock.look(B, on), lock.look(C, on)), (Wait::HasLock, Wait::SpinsOn));
     }
 
     proptest! {
@@ -437,7 +460,7 @@ mod tests {
                 let is_asleep = halted.contains(&task);
                 let wait = match what {
                     0 if !waits && lock.holder() != Some(task) => {
-                        let wait = lock.take(task);
+                        let wait = lock.take(task, on);
                         if wait != Wait::HasLock {
                             order.push_back(task);
                         }
@@ -458,7 +481,7 @@ mod tests {
                     // An interrupt wakes it.
                     3 if waits && rules.looks() => {
                         halted.remove(&task);
-                        Some(lock.look(task))
+                        Some(lock.look(task, on))
                     }
                     _ => None,
                 };

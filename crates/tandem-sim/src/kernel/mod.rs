@@ -78,6 +78,9 @@ pub(crate) struct System<O> {
     pub halt_polls: HaltPolls,
     /// What guests did because they know of their host.
     pub paravirt: ParavirtMetrics,
+    /// Tasks of guests that wait for something and whose vCPU has been taken off since the engine asked last,
+    /// where others notice that.
+    pub preempted_waiters: Vec<TaskRef>,
     /// CPUs of the host that are online.
     online: CpuMask,
     kicks: Kicks,
@@ -104,6 +107,7 @@ impl<O: Observer> System<O> {
             pause_loops: PauseLoops::new(processors.len()),
             halt_polls: HaltPolls::default(),
             paravirt: ParavirtMetrics::default(),
+            preempted_waiters: Vec::new(),
             kernels,
             processors,
             numa,

@@ -15,7 +15,7 @@
 //! interrupts (`kvm_smp_send_call_func_ipi()`).
 
 use super::cpu::Cpu;
-use super::{CpuRef, Leaving, System, TaskState};
+use super::{CpuRef, Leaving, System, TaskRef, TaskState};
 use crate::policy::Policy;
 use crate::policy::linux::LinuxEra;
 use crate::scenario::PolicySettings;
@@ -56,19 +56,34 @@ pub(crate) struct Paravirt {
     /// Whether a vCPU that kicks another one, which has halted, gives way to it if that waits
     /// (`kvm_sched_yield()` at `KVM_HC_KICK_CPU`, 5.4).
     pub kick_yields: bool,
+    /// Whether a waiter for a spin lock halts if the one before it is preempted (`pv_wait_early()` from 4.11
+    /// to 5.3).
+    pub waits_early: bool,
+    /// Whether the scheduler counts vCPUs that are preempted as busy (`available_idle_cpu()`). Only where
+    /// those that halt are among them does that make a difference: others do not idle.
+    pub hides_idle: bool,
 }
 
 impl Paravirt {
     /// That of the host itself.
-    pub const NONE: Self =
-        Self { seen_preempted: SeenPreempted::None, shootdown: Shootdown::Native, kick_yields: false };
+    pub const NONE: Self = Self {
+        seen_preempted: SeenPreempted::None,
+        shootdown: Shootdown::Native,
+        kick_yields: false,
+        waits_early: false,
+        hides_idle: false,
+    };
 
     /// That of a guest on a host, both as they are configured by default.
     pub fn of(host: &PolicySettings, guest: &PolicySettings) -> Self {
+        // In 5.2, and under Xen, locks and scheduler ask only if the locks are paravirtual.
+        let asks = !matches!(guest, PolicySettings::Linux(it) if !it.paravirt_locks);
+        let is_fair = matches!(guest, PolicySettings::Linux(_));
         let (Some(guest), host) = (linux_era(guest), linux_era(host)) else { return Self::NONE };
+        let waits_early = asks && guest == LinuxEra::V5_2;
         let Some(host) = host else {
             let seen_preempted = SeenPreempted::Runnable;
-            return Self { seen_preempted, shootdown: Shootdown::Yields, ..Self::NONE };
+            return Self { seen_preempted, shootdown: Shootdown::Yields, waits_early, ..Self::NONE };
         };
         let kick_yields = host >= LinuxEra::V6_12;
         // Hosts offer KVM_FEATURE_PV_TLB_FLUSH, and guests use it, since 4.16; the mark is from 4.10.
@@ -79,7 +94,8 @@ impl Paravirt {
             LinuxEra::V5_2 => SeenPreempted::WithoutPcpu,
             _ => SeenPreempted::Interrupted,
         };
-        Self { seen_preempted, shootdown: Shootdown::SkipsPreempted, kick_yields }
+        let hides_idle = is_fair && host == LinuxEra::V5_2 && (asks || guest > LinuxEra::V5_2);
+        Self { seen_preempted, shootdown: Shootdown::SkipsPreempted, kick_yields, waits_early, hides_idle }
     }
 }
 
@@ -89,6 +105,13 @@ fn linux_era(policy: &PolicySettings) -> Option<LinuxEra> {
         PolicySettings::Linux(settings) => Some(settings.era),
         PolicySettings::SchedExt(_) => Some(LinuxEra::V6_12),
         PolicySettings::Credit(_) | PolicySettings::Credit2(_) => None,
+    }
+}
+
+impl Paravirt {
+    /// Whether a waiter for a spin lock halts because the one before it, on that vCPU, is preempted.
+    pub fn waits_early_behind(self, vcpu: &Cpu) -> bool {
+        self.waits_early && self.seen_preempted.holds(vcpu)
     }
 }
 
@@ -107,6 +130,21 @@ impl SeenPreempted {
 }
 
 impl<O: Observer> System<O> {
+    /// The vCPU has been taken off its pCPU, which others of its guest may notice.
+    #[inline]
+    pub(super) fn note_preempted(&mut self, vcpu: CpuRef) {
+        let Paravirt { waits_early, hides_idle, .. } = self.kernels[vcpu.kernel].paravirt();
+        if hides_idle {
+            self.kernels[vcpu.kernel].policy_mut().set_preempted(vcpu.cpu, true);
+        }
+        if waits_early && let Some(task) = self.kernels[vcpu].current {
+            let task = TaskRef { kernel: vcpu.kernel, task };
+            if self.kernels[task].spin.is_spinning() && self.kernels[vcpu].spinning.is_preempted {
+                self.preempted_waiters.push(task);
+            }
+        }
+    }
+
     /// A vCPU, which runs, has woken another one of its guest by a kick: it gives way to that one, if that
     /// waits in a queue and its own pCPU has something else to run (`kvm_sched_yield()`); whether it does.
     pub fn yield_to_kicked(&mut self, by: CpuRef, target: CpuRef, now_ns: u64) -> bool {

@@ -132,15 +132,19 @@ impl Processors {
         state.deprived_since_ns = NEVER;
         state.spinning = Spinning::default();
         state.pcpu = Some(pcpu);
+        let current = state.current;
         if let Some(settings) = self.halt_poll {
             state.halt.end(settings, self[pcpu].settled_ns.max(now_ns));
         }
-        match state.current {
+        if kernels[vcpu.kernel].paravirt().hides_idle {
+            kernels[vcpu.kernel].policy_mut().set_preempted(vcpu.cpu, false);
+        }
+        match current {
             Some(task) => {
                 kernels[vcpu.kernel][task].spin.look();
                 self.execute(kernels, pcpu, vcpu.kernel, task);
             }
-            None => state.resched_ns = state.resched_ns.min(now_ns),
+            None => kernels[vcpu].resched_ns = kernels[vcpu].resched_ns.min(now_ns),
         }
     }
 

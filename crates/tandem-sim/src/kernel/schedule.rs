@@ -378,13 +378,14 @@ impl<O: Observer> System<O> {
             Leaving::Exit => (TaskState::Exited, EventKind::Exit),
         };
         state.stop_running(next_state, now_ns);
-        let is_vcpu = state.guest().is_some();
+        let guest = state.guest();
         match kind {
             EventKind::Preempt => state.metrics.preemptions += 1,
             _ => state.metrics.voluntary_switches += 1,
         }
-        if is_vcpu {
+        if let Some(vcpu) = guest {
             self.processors.leave_guest(&mut self.kernels, pcpu, leaving, now_ns);
+            self.note_preempted(vcpu);
         }
         self.note(now_ns, kind, on, task, None);
         if leaving == Leaving::Exit {

@@ -88,6 +88,13 @@ impl AnyPolicy {
         }
     }
 
+    /// A CPU, which is a vCPU, seems to be preempted or no longer. sched_ext's own idle CPUs are not affected.
+    pub fn set_preempted(&mut self, cpu: CpuId, is_preempted: bool) {
+        if let Self::Linux(policy) = self {
+            policy.set_preempted(cpu, is_preempted);
+        }
+    }
+
     /// Time for which a runnable task may not run before a watchdog unloads the policy, ns; `None` without a
     /// watchdog.
     pub fn watchdog_timeout_ns(&self) -> Option<u64> {

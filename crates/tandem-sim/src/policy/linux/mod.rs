@@ -176,7 +176,13 @@ impl Linux {
         self.queues.set_task_weight(ctx, task, weight);
     }
 
+    /// A CPU, which is a vCPU, seems to be preempted or no longer.
+    pub(crate) fn set_preempted(&mut self, cpu: CpuId, is_preempted: bool) {
+        self.queues.set_preempted(cpu, is_preempted);
+    }
+
     fn selector(&mut self) -> Selector<'_> {
+        self.queues.update_available();
         Selector {
             queues: &self.queues,
             domains: &mut self.domains,

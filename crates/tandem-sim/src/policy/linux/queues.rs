@@ -57,6 +57,10 @@ pub(super) struct Runqueues {
     levels: Vec<Level>,
     /// CPUs that idle and have an empty queue.
     idle: CpuMask,
+    /// Which CPUs seem to be preempted, in a guest that heeds that.
+    preempted: Option<CpuMask>,
+    /// The CPUs that idle and are not preempted, in such a guest.
+    available: CpuMask,
     /// Some CPU had several tasks when one came, and no look at all CPUs has found otherwise
     /// (`rd->overload`).
     overload: bool,
@@ -98,6 +102,12 @@ impl Runqueues {
     #[inline]
     pub fn idle(&self) -> &CpuMask {
         &self.idle
+    }
+
+    /// Those of these that do not seem to be preempted (`available_idle_cpu()`).
+    #[inline]
+    pub fn available(&self) -> &CpuMask {
+        if self.preempted.is_some() { &self.available } else { &self.idle }
     }
 
     /// Whether some CPU has several tasks, as far as the kernel knows (`rd->overload`).
@@ -192,6 +202,8 @@ impl Queues {
                 groups: std::iter::once(root).chain(below).collect(),
                 levels: levels.collect(),
                 idle: machine.all_cpus().clone(),
+                preempted: None,
+                available: machine.all_cpus().clone(),
                 overload: false,
                 load: features.load,
             },
@@ -213,6 +225,25 @@ impl Queues {
             wakeup_removes_delayed: features.wakeup_removes_delayed,
             wakeup_charges_first: features.wakeup_charges_first,
             counters: QueueCounters::default(),
+        }
+    }
+
+    /// A CPU seems to be preempted or no longer.
+    pub fn set_preempted(&mut self, cpu: CpuId, is_preempted: bool) {
+        let preempted = self.rqs.preempted.get_or_insert_with(|| CpuMask::empty(self.rqs.cpus.len()));
+        match is_preempted {
+            true => preempted.insert(cpu),
+            false => preempted.remove(cpu),
+        }
+    }
+
+    /// Finds out anew which idle CPUs are available.
+    #[inline]
+    pub fn update_available(&mut self) {
+        let Runqueues { preempted, available, idle, .. } = &mut self.rqs;
+        if let Some(preempted) = preempted {
+            available.assign_and(idle, idle);
+            available.remove_all(preempted);
         }
     }
 

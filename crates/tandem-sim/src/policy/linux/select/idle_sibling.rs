@@ -13,7 +13,7 @@ impl Selector<'_> {
     /// An idle CPU near `target`, or `target`.
     pub(super) fn idle_sibling(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>, target: CpuId) -> CpuId {
         let queues = self.queues;
-        let idle = |cpu| queues.idle().contains(cpu);
+        let idle = |cpu| queues.available().contains(cpu);
         let prev_is_near = wake.prev != target && self.domains.share_cache(wake.prev, target);
         // All kernels examine the target first; 3.6 does not examine the CPU where the task ran before.
         *ctx.peers_scanned += u32::from(target != wake.cpu);
@@ -50,7 +50,7 @@ impl Selector<'_> {
         let lowest = self.domains.of(target).start;
         for at in (lowest..=highest).rev() {
             for group in self.domains.groups(at).filter(|group| group.cpus.intersects(allowed)) {
-                let busy = group.cpus.iter().position(|cpu| !self.queues.idle().contains(cpu));
+                let busy = group.cpus.iter().position(|cpu| !self.queues.available().contains(cpu));
                 *ctx.peers_scanned += busy.map_or(group.weight, |before| before as u32 + 1);
                 if busy.is_none() {
                     return group.cpus.next_and_wrapping(allowed, CpuId(0));
@@ -66,7 +66,7 @@ impl Selector<'_> {
         let usable = recent != wake.prev
             && recent != target
             && self.domains.share_cache(recent, target)
-            && self.queues.idle().contains(recent)
+            && self.queues.available().contains(recent)
             && wake.allowed.contains(recent);
         if usable || self.features.recent_used_cpu == RecentUsedCpu::Wakee {
             self.placement.wakers.set_recent_cpu(wake.task, wake.prev);
@@ -82,13 +82,13 @@ impl Selector<'_> {
         span: &CpuMask,
         target: CpuId,
     ) -> Option<CpuId> {
-        if !self.queues.idle().intersects(span) || ctx.machine.siblings(target).count() == 1 {
+        if !self.queues.available().intersects(span) || ctx.machine.siblings(target).count() == 1 {
             return None;
         }
         let mut scanned = 0;
         let core = round_from(span, allowed, target).find(|&cpu| {
             scanned += 1;
-            ctx.machine.siblings(cpu).is_subset(self.queues.idle())
+            ctx.machine.siblings(cpu).is_subset(self.queues.available())
         })?;
         *ctx.peers_scanned += scanned;
         Some(core)
@@ -109,7 +109,7 @@ impl Selector<'_> {
         *ctx.peers_scanned += threads.count() as u32 - 1;
         threads
             .iter_and(wake.allowed)
-            .find(|&cpu| cpu != wake.prev && span.contains(cpu) && self.queues.idle().contains(cpu))
+            .find(|&cpu| cpu != wake.prev && span.contains(cpu) && self.queues.available().contains(cpu))
     }
 
     /// 6.12: an idle CPU among the next few of the cache; the busier the cache, the fewer (`SIS_UTIL`).
@@ -118,7 +118,7 @@ impl Selector<'_> {
         let mut scanned = 0;
         let found = round_from(&span.cpus, allowed, target).take(span.idle_scan as usize).find(|&cpu| {
             scanned += 1;
-            self.queues.idle().contains(cpu)
+            self.queues.available().contains(cpu)
         });
         *ctx.peers_scanned += scanned;
         found

@@ -225,7 +225,7 @@ impl Idlest<'_> {
         let mut least_load: Option<(u64, CpuId)> = None;
         for cpu in group.iter_and(self.within) {
             *ctx.peers_scanned += 1;
-            if self.features.idlest_by_idle_stamp && self.queues.idle().contains(cpu) {
+            if self.features.idlest_by_idle_stamp && self.queues.available().contains(cpu) {
                 let since = self.queues.of(cpu).idle_since_ns();
                 if latest_idle.is_none_or(|(latest, _)| since > latest) {
                     latest_idle = Some((since, cpu));

@@ -65,14 +65,14 @@ impl Selector<'_> {
         target: CpuId,
     ) -> Option<CpuId> {
         let span = &self.domains.span(at).cpus;
-        if !self.queues.idle().intersects(span) || ctx.machine.siblings(target).count() == 1 {
+        if !self.queues.available().intersects(span) || ctx.machine.siblings(target).count() == 1 {
             return None;
         }
         let mut scanned = 0;
         let core = wake.passes().find_map(|pass| {
             ring(span, target).filter(|&cpu| pass.holds(cpu)).find(|&cpu| {
                 scanned += 1;
-                ctx.machine.siblings(cpu).is_subset(self.queues.idle())
+                ctx.machine.siblings(cpu).is_subset(self.queues.available())
             })
         })?;
         *ctx.peers_scanned += scanned;
@@ -103,7 +103,7 @@ impl Selector<'_> {
                 continue;
             }
             looks += 1;
-            if self.queues.idle().contains(cpu) {
+            if self.queues.available().contains(cpu) {
                 found = Some(cpu);
                 break;
             }
@@ -118,8 +118,9 @@ impl Selector<'_> {
     fn scan_for_thread(&self, ctx: &mut Context<'_>, wake: WakeUp<'_>, target: CpuId) -> Option<CpuId> {
         let threads = ctx.machine.siblings(target);
         *ctx.peers_scanned += threads.count() as u32 - 1;
-        wake.passes()
-            .find_map(|pass| threads.iter().find(|&cpu| pass.holds(cpu) && self.queues.idle().contains(cpu)))
+        wake.passes().find_map(|pass| {
+            threads.iter().find(|&cpu| pass.holds(cpu) && self.queues.available().contains(cpu))
+        })
     }
 }
 

@@ -8,7 +8,8 @@
 //!   the first step.
 //!
 //! Simplified: no autogroups or cgroups, so a task's load is its own; no placement for energy or for CPUs of
-//! unequal speed; a preempted vCPU that idles counts as idle, as `vcpu_is_preempted()` is not modelled.
+//! unequal speed. A vCPU that is preempted while it idles counts as idle, except on hosts of 5.2, to whose
+//! guests all vCPUs that halt seem to be preempted (`available_idle_cpu()`).
 
 mod idle_sibling;
 mod idlest;

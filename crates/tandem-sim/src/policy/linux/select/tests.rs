@@ -79,6 +79,28 @@ fn a_sync_wake_up_pulls_the_task_to_its_wakers_package() {
 }
 
 #[test]
+fn available_idle_cpu_is_idle_and_not_preempted() {
+    for era in [V5_2, V6_12] {
+        let wake = |preempted: &[u32]| {
+            let mut it = situation(era, Topology);
+            for &cpu in preempted {
+                it.linux.set_preempted(CpuId(cpu), true);
+            }
+            let partner = it.sleep_on(7);
+            it.run_on(7);
+            let waker = it.run_on(2);
+            it.wake(partner, waker, false)
+        };
+        let found = wake(&[]);
+        assert!(found < 8 && found != 7 && found != 2, "{era:?}: one that idles, not {found}");
+        let all_but = |cpu: u32| (0..16).filter(|&other| other != cpu).collect::<Vec<_>>();
+        assert_eq!(wake(&all_but(5)), 5, "{era:?}: the only one that has its pCPU");
+        let found = wake(&all_but(2));
+        assert!(found == 7 || found == 2, "{era:?}: none idles, so it is no search, not {found}");
+    }
+}
+
+#[test]
 fn a_task_goes_back_to_its_idle_cpu_if_that_shares_the_wakers_cache() {
     // 3.6 searches for an idle core around the CPU of its first step instead.
     for (era, domains, expected) in [

@@ -148,7 +148,7 @@ impl WakeAffine<'_> {
     /// Since 5.2: an idle CPU decides, or a waker that is alone and about to leave (`wake_affine_idle()`).
     fn pulls_by_idleness(&self) -> Option<bool> {
         let wake = self.wake;
-        let idle = |cpu| self.queues.idle().contains(cpu);
+        let idle = |cpu| self.queues.available().contains(cpu);
         if idle(wake.cpu) && self.domains.share_cache(wake.cpu, wake.prev) {
             return Some(!idle(wake.prev));
         }
