@@ -28,6 +28,7 @@ const LINUX: LinuxSettings = LinuxSettings {
     soft_affinity: SoftAffinity::Ignored,
     numa_balancing: false,
     groups: None,
+    queue_scan_ns: 0,
 };
 
 /// Computes without a lock, then with it; counts.

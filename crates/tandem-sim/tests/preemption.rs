@@ -30,7 +30,7 @@ fn pinned(pcpus: u32, settings: LinuxSettings, threads: Vec<(u32, Vec<Op>)>) -> 
         policy: PolicySettings::Linux(settings),
         costs: CostModels {
             ipi: Some(Ipi::default()),
-            timer: Some(Timer),
+            timer: Some(Timer::Hardware),
             interrupt: Some(Interrupt::default()),
             ..CostModels::off()
         },

@@ -2,6 +2,7 @@
 
 use crate::cases::{self, agreement, bench};
 use crate::guest::Guest;
+use crate::record::Scheduler;
 
 /// Where modules of the kernel lie in the guest.
 pub const MODULES_FOLDER: &str = "/modules";
@@ -12,6 +13,9 @@ pub const AGREEMENT_LEG: &str = "agreement";
 /// These programs, each `PROGRAM.toml` in the folder. Those that move most come after ones that load all CPUs
 /// alike, of which the scheduler remembers nothing that makes it prefer some CPUs.
 pub const AGREEMENT_PROGRAMS: [&str; 5] = ["ping-pong", "yield-storm", "burners", "hackbench", "spill"];
+
+/// The leg whose programs run under the kernel's own scheduler, and in the simulator: each case is one.
+pub const EEVDF_LEG: &str = "eevdf";
 
 /// Legs with VMs of their own, which need QEMU in the guest.
 const LEGS_WITH_VMS: [&str; 3] = ["vms", "cores", "abuse"];
@@ -133,6 +137,9 @@ const VIRTUALISING_NODES: Machine = Machine { cpu: VIRTUALISING.cpu, memory_mib:
 
 /// What these need.
 const KVM: &[&str] = &["irqbypass", "kvm", "kvm-amd"];
+
+/// Addresses are the same in each boot; pages stay where they are, as in the simulations to compare with.
+const AS_MODELLED: &str = "nokaslr norandmaps numa_balancing=disable";
 
 /// All legs. Those that last longest start first.
 pub const LEGS: &[Leg] = &[
@@ -345,11 +352,32 @@ pub const LEGS: &[Leg] = &[
         name: AGREEMENT_LEG,
         machine: EIGHT_CPUS,
         emulation: Emulation::Counted { timer_ns: Some(40_000) },
-        // Addresses are the same in each boot; pages stay where they are.
-        kernel_parameters: "nokaslr norandmaps numa_balancing=disable",
+        kernel_parameters: AS_MODELLED,
         modules: &[],
         cpu_s: 500,
         cases: &[long("programs", agreement::programs)],
+    },
+    Leg {
+        name: EEVDF_LEG,
+        machine: EIGHT_CPUS,
+        emulation: Emulation::Counted { timer_ns: Some(40_000) },
+        kernel_parameters: AS_MODELLED,
+        modules: &[],
+        cpu_s: 680,
+        cases: &[
+            case("ping-pong", agreement::eevdf),
+            case("yield-storm", agreement::eevdf),
+            case("burners", agreement::eevdf),
+            case("sleepers", agreement::eevdf),
+            long("nice-hogs", agreement::eevdf),
+            long("hackbench", agreement::eevdf),
+            long("pool", agreement::eevdf),
+            long("pairs", agreement::eevdf),
+            long("fork-join", agreement::eevdf),
+            long("pinned", agreement::eevdf),
+            long("server", agreement::eevdf),
+            long("mix", agreement::eevdf),
+        ],
     },
 ];
 
@@ -376,6 +404,23 @@ pub static BENCH: Leg = Leg {
         case("scx_bpfland", bench::scx_bpfland),
     ],
 };
+
+/// The leg whose programs run under a scheduler on a real kernel, and in the simulator.
+pub fn of(scheduler: Scheduler) -> &'static Leg {
+    let name = match scheduler {
+        Scheduler::Tandem => AGREEMENT_LEG,
+        Scheduler::Eevdf => EEVDF_LEG,
+    };
+    find(name).expect("the table has it")
+}
+
+/// These programs.
+pub fn programs(scheduler: Scheduler) -> Vec<&'static str> {
+    match scheduler {
+        Scheduler::Tandem => AGREEMENT_PROGRAMS.to_vec(),
+        Scheduler::Eevdf => of(scheduler).cases.iter().map(|case| case.name).collect(),
+    }
+}
 
 /// The leg of that name.
 pub fn find(name: &str) -> Option<&'static Leg> {

@@ -3,6 +3,18 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
+
+/// Whose scheduling a record shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheduler {
+    /// This project's.
+    #[default]
+    Tandem,
+    /// The kernel's own.
+    Eevdf,
+}
 
 /// The activity of a program's tasks, and of the scheduler for them, from the start of the program for its
 /// length.
@@ -10,6 +22,8 @@ use std::collections::BTreeMap;
 pub struct Record {
     /// The program: the name of its scenario file.
     pub program: String,
+    /// The scheduler that was in charge.
+    pub scheduler: Scheduler,
     /// The release of the kernel.
     pub kernel: String,
     /// The time that was measured, ns.
@@ -18,7 +32,9 @@ pub struct Record {
     pub span_ns: u64,
     /// The tasks in the order of the scenario: its sets, and the tasks of a set.
     pub tasks: Vec<Task>,
-    /// By how much each counter of the scheduler rose meanwhile; all tasks of the system count.
+    /// How long these waited for a CPU.
+    pub waits: Waits,
+    /// By how much each counter of Tandem rose meanwhile; all tasks of the system count.
     pub counters: BTreeMap<String, u64>,
     /// The activity of all other tasks of the system that ran; the simulator has only the scenario's.
     pub others: Vec<Other>,
@@ -26,6 +42,10 @@ pub struct Record {
     pub idle_wakes: u64,
     /// From these wake-ups to when it was on the CPU, in all, ns.
     pub idle_wake_ns: u64,
+    /// The longest time in which a newly idle CPU searched each of its domains, as the kernel remembers it
+    /// (`max_newidle_lb_cost`), ns: means over all CPUs, the smallest domain first. Of the kernel's own
+    /// scheduler only.
+    pub search_ns: Vec<u64>,
 }
 
 /// What a task did.
@@ -35,6 +55,8 @@ pub struct Task {
     pub name: String,
     /// From the start of the program to when it first ran, ns.
     pub start_ns: u64,
+    /// On which CPU that was.
+    pub start_cpu: usize,
     /// Time on each CPU, ns.
     pub run_ns: Vec<u64>,
     /// How often it left a CPU because it slept, waited or ended.
@@ -44,6 +66,28 @@ pub struct Task {
     pub runnable: u64,
     /// How often it continued on another CPU than before.
     pub migrations: u64,
+}
+
+impl fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tandem => "Tandem",
+            Self::Eevdf => "EEVDF",
+        })
+    }
+}
+
+/// How long tasks waited: each time from when one woke up, or lost its CPU though it could have gone on, to
+/// when it was on a CPU. What comes before a task first runs does not count, nor does a wait after a wake-up
+/// that came before the task had left its CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Waits {
+    /// How many there were.
+    pub count: u64,
+    /// The median, ns; 0 if there were none.
+    pub median_ns: u64,
+    /// The 99th percentile, ns; 0 if there were none.
+    pub p99_ns: u64,
 }
 
 /// The activity of a task that does not belong to the program.
@@ -83,6 +127,19 @@ impl Record {
     }
 }
 
+impl Waits {
+    /// The summary of these, ns.
+    pub fn of(mut waits_ns: Vec<u64>) -> Self {
+        waits_ns.sort_unstable();
+        // The least that this share of all does not exceed.
+        let percentile = |pct: usize| {
+            let rank = (waits_ns.len() * pct).div_ceil(100);
+            rank.checked_sub(1).map_or(0, |at| waits_ns[at])
+        };
+        Self { count: waits_ns.len() as u64, median_ns: percentile(50), p99_ns: percentile(99) }
+    }
+}
+
 impl Task {
     /// Context switches away from it.
     pub fn switches(&self) -> u64 {
@@ -100,6 +157,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn percentiles_are_of_the_waits_themselves() {
+        assert_eq!(Waits::of(Vec::new()), Waits::default());
+        assert_eq!(Waits::of(vec![7]), Waits { count: 1, median_ns: 7, p99_ns: 7 });
+        assert_eq!(Waits::of((1..=200).rev().collect()), Waits { count: 200, median_ns: 100, p99_ns: 198 });
+    }
+
+    #[test]
     fn a_set_is_all_tasks_of_that_name() {
         let task = |name: &str, run_ns: [u64; 2], blocked, migrations| Task {
             name: name.into(),
@@ -111,17 +175,7 @@ mod tests {
         };
         let tasks =
             vec![task("a-1/0", [1, 2], 3, 4), task("a-1/1", [10, 20], 30, 40), task("a-10/0", [7, 7], 7, 7)];
-        let record = Record {
-            program: "a".into(),
-            kernel: String::new(),
-            length_ns: 100,
-            span_ns: 100,
-            tasks,
-            counters: BTreeMap::new(),
-            others: Vec::new(),
-            idle_wakes: 0,
-            idle_wake_ns: 0,
-        };
+        let record = Record { tasks, ..Record::default() };
         let sum = record.of_set("a-1");
         assert_eq!(
             (sum.run_ns.clone(), sum.blocked, sum.runnable, sum.migrations),

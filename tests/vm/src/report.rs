@@ -74,12 +74,13 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Task;
+    use crate::record::{Scheduler, Task, Waits};
 
     fn record() -> Record {
         let task = Task {
             name: "a-0/0".into(),
             start_ns: 9,
+            start_cpu: 1,
             run_ns: vec![0, u64::MAX],
             blocked: 1,
             runnable: 2,
@@ -87,14 +88,17 @@ mod tests {
         };
         Record {
             program: "a".into(),
+            scheduler: Scheduler::Eevdf,
             kernel: "6.12".into(),
             length_ns: 5,
             span_ns: 4,
             tasks: vec![task],
+            waits: Waits::of(vec![3, 4]),
             counters: [("wake_idle".to_owned(), 7)].into(),
             others: Vec::new(),
             idle_wakes: 0,
             idle_wake_ns: 0,
+            search_ns: vec![5],
         }
     }
 

@@ -95,6 +95,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
             groups: None,
+            queue_scan_ns: 0,
         })
     );
     assert_eq!(
@@ -110,6 +111,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
             groups: Some(false),
+            queue_scan_ns: 0,
         })
     );
     assert_eq!(scenario.costs.idle, Some(Idle { exit_ns: 5_000 }));

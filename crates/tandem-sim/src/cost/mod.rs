@@ -78,7 +78,7 @@ impl CostModels {
             spin_lock: Some(SpinLock::default()),
             numa_fault: Some(NumaFault::default()),
             interrupt: Some(Interrupt::default()),
-            timer: Some(Timer),
+            timer: Some(Timer::Hardware),
             idle: None,
         }
     }

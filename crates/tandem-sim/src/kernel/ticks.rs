@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn cpus_of_linux_tick_together_and_kernels_do_not() {
         let phase_ns = |seed, kernel, cpu| {
-            let ticks = ticks(Some(Timer), seed, kernel, false);
+            let ticks = ticks(Some(Timer::Hardware), seed, kernel, false);
             ticks.next_ns(CpuId(cpu), 0) / 20_000
         };
         assert!((1..4).all(|cpu| phase_ns(1, 0, cpu).abs_diff(phase_ns(1, 0, 0)) <= 1));
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_tick_comes_once_a_period_however_late_the_last_was() {
-        let ticks = ticks(Some(Timer), 7, 3, false);
+        let ticks = ticks(Some(Timer::Hardware), 7, 3, false);
         let mut at_ns = ticks.next_ns(CpuId(2), 0);
         for _ in 0..10_000 {
             let next_ns = ticks.next_ns(CpuId(2), at_ns);
@@ -108,8 +108,17 @@ mod tests {
     }
 
     #[test]
+    fn emulated_cpus_tick_one_after_the_other() {
+        let ticks = ticks(Some(Timer::Emulated { late_max_ns: 40_000 }), 1, 0, false);
+        let late_ns = |number| ticks.next_ns(CpuId(0), number * PERIOD_NS) % PERIOD_NS;
+        let late_ns: Vec<u64> = (1..1_000).map(late_ns).collect();
+        let (first_ns, last_ns) = (late_ns.iter().min().unwrap(), late_ns.iter().max().unwrap());
+        assert!((39_000..=40_000).contains(&(last_ns - first_ns)), "{first_ns} to {last_ns}");
+    }
+
+    #[test]
     fn a_pcpu_of_xen_drifts_until_it_idles() {
-        let mut ticks = ticks(Some(Timer), 7, 0, true);
+        let mut ticks = ticks(Some(Timer::Hardware), 7, 0, true);
         let first_ns = ticks.next_ns(CpuId(1), 0);
         let mut at_ns = first_ns;
         for _ in 0..1_000 {

@@ -1,4 +1,5 @@
-//! Small programs under `tandem`, measured so that they can be compared with the simulator.
+//! Small programs under `tandem` and under the kernel's own scheduler, measured so that they can be compared
+//! with the simulator.
 //!
 //! The programs are in `agreement/PROGRAM.toml`, scenarios of the simulator, which threads perform here. A
 //! program is measured from its start for the scenario's length.
@@ -8,7 +9,7 @@ use crate::guest::switches::{self, Seen};
 use crate::guest::tandem::{self, Tandem};
 use crate::guest::{Guest, cpus, perform, work};
 use crate::leg::{AGREEMENT_FOLDER, AGREEMENT_PROGRAMS};
-use crate::record::{Record, Task};
+use crate::record::{Record, Scheduler, Task};
 use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -29,6 +30,11 @@ const ROUNDS: usize = 6;
 const REST: Duration = Duration::from_secs(2);
 /// The end of that, in which the trace is started.
 const LEAD: Duration = Duration::from_millis(500);
+/// Whether the kernel's scheduler draws threads of a process into one cache (`SCHED_CACHE`, from 7.2 on).
+const LLC_BALANCING: &str = "/sys/kernel/debug/sched/llc_balancing/enabled";
+/// Whether the kernel shows its scheduling domains, and where.
+const VERBOSE: &str = "/sys/kernel/debug/sched/verbose";
+const DOMAINS: &str = "/sys/kernel/debug/sched/domains";
 
 /// Runs all programs under `tandem`, round after round, and hands over what each did each time.
 ///
@@ -38,17 +44,34 @@ pub fn programs(guest: &Guest) -> Result<()> {
     thread::sleep(PAUSE);
     for round in 1..=ROUNDS {
         for program in AGREEMENT_PROGRAMS {
-            let record = run_program(program).with_context(|| format!("{program}, round {round}"))?;
-            guest.note(describe(&record))?;
-            guest.record(record)?;
+            run_program(guest, program, Scheduler::Tandem, round)?;
         }
     }
     scheduler.stop()?;
     Ok(())
 }
 
-/// Runs a program while the scheduler is loaded.
-fn run_program(program: &str) -> Result<Record> {
+/// Runs the program with the case's name under the kernel's own scheduler several times, and hands over what
+/// it did each time.
+pub fn eevdf(guest: &Guest) -> Result<()> {
+    // The model leaves that out.
+    if Path::new(LLC_BALANCING).exists() {
+        fs::write(LLC_BALANCING, "0").with_context(|| format!("cannot write to {LLC_BALANCING}"))?;
+    }
+    fs::write(VERBOSE, "1").with_context(|| format!("cannot write to {VERBOSE}"))?;
+    thread::sleep(PAUSE);
+    (1..=ROUNDS).try_for_each(|round| run_program(guest, guest.case.get(), Scheduler::Eevdf, round))
+}
+
+/// Runs a program under the scheduler that is in charge, and hands over what it did.
+fn run_program(guest: &Guest, program: &str, scheduler: Scheduler, round: usize) -> Result<()> {
+    let record = run(program, scheduler).with_context(|| format!("{program}, round {round}"))?;
+    guest.note(describe(&record))?;
+    guest.record(record)
+}
+
+/// Runs a program under the scheduler that is in charge.
+fn run(program: &str, scheduler: Scheduler) -> Result<Record> {
     let file = Path::new(AGREEMENT_FOLDER).join(format!("{program}.toml"));
     let scenario = perform::read_scenario(&file)?;
     let length = Duration::from_nanos(scenario.length_ns);
@@ -57,11 +80,15 @@ fn run_program(program: &str) -> Result<Record> {
     let sets = start_sets(&scenario, &file, start_ns)?;
     thread::sleep((start - LEAD).saturating_sub(now()));
     let trace = switches::Trace::start()?;
-    let counters = counters_of(|| {
+    let wait = || {
         ensure!(now() < start, "the processes were not ready when they were to start");
         thread::sleep((start + length).saturating_sub(now()));
         Ok(())
-    })?;
+    };
+    let (counters, search_ns) = match scheduler {
+        Scheduler::Tandem => (counters_of(wait)?, Vec::new()),
+        Scheduler::Eevdf => (wait().map(|()| BTreeMap::new())?, search_ns()?),
+    };
     let trace = trace.stop()?;
     drop(sets);
 
@@ -72,20 +99,23 @@ fn run_program(program: &str) -> Result<Record> {
         .collect();
     let cpus = cpus::online()?.len();
     let end_ns = start_ns + scenario.length_ns;
-    let Seen { tasks, span_ns, others, idle_wakes, idle_wake_ns } =
+    let Seen { tasks, span_ns, waits, others, idle_wakes, idle_wake_ns } =
         switches::of_tasks(&trace, &names, cpus, start_ns, end_ns)?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned();
     let length_ns = scenario.length_ns;
     Ok(Record {
         program: program.into(),
+        scheduler,
         kernel,
         length_ns,
         span_ns,
         tasks,
+        waits,
         counters,
         others,
         idle_wakes,
         idle_wake_ns,
+        search_ns,
     })
 }
 
@@ -122,16 +152,41 @@ fn counters_of(done: impl FnOnce() -> Result<()>) -> Result<BTreeMap<String, u64
     Ok(tandem::counters()?.since(&before).into_map())
 }
 
+/// The longest time of a search by a newly idle CPU, by domain, the smallest first: means over all CPUs, ns.
+fn search_ns() -> Result<Vec<u64>> {
+    let cpus = cpus::online()?;
+    let mut means = Vec::new();
+    for level in 0.. {
+        let file = |cpu| format!("{DOMAINS}/cpu{cpu}/domain{level}/max_newidle_lb_cost");
+        if !Path::new(&file(cpus[0])).exists() {
+            break;
+        }
+        let of = |&cpu: &u32| -> Result<u64> {
+            let file = file(cpu);
+            let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
+            text.trim().parse().with_context(|| format!("no number in {file}"))
+        };
+        let costs = cpus.iter().map(of).collect::<Result<Vec<_>>>()?;
+        means.push(costs.iter().sum::<u64>() / costs.len() as u64);
+    }
+    ensure!(!means.is_empty(), "the kernel shows no domains in {DOMAINS}");
+    Ok(means)
+}
+
 /// The record of a program as a line of the results.
 fn describe(record: &Record) -> String {
     let sum = |of: fn(&Task) -> u64| record.tasks.iter().map(of).sum::<u64>();
     format!(
-        "{}: ran {:.1} ms, {} switches, {} of them though a task could have gone on, {} migrations",
+        "{}: ran {:.1} ms, {} switches, {} of them though a task could have gone on, {} migrations, {} waits, \
+         median {:.0} us, 99th percentile {:.0} us",
         record.program,
         sum(Task::total_ns) as f64 / 1e6,
         sum(Task::switches),
         sum(|task| task.runnable),
-        sum(|task| task.migrations)
+        sum(|task| task.migrations),
+        record.waits.count,
+        record.waits.median_ns as f64 / 1e3,
+        record.waits.p99_ns as f64 / 1e3
     )
 }
 
@@ -145,11 +200,16 @@ mod tests {
     use super::*;
     use crate::leg;
 
+    fn all_programs() -> impl Iterator<Item = (Scheduler, &'static str)> {
+        let of = |scheduler| leg::programs(scheduler).into_iter().map(move |program| (scheduler, program));
+        [Scheduler::Tandem, Scheduler::Eevdf].into_iter().flat_map(of)
+    }
+
     #[test]
     fn all_programs_can_be_done_on_the_machine_of_the_leg() {
-        let leg = leg::find("agreement").unwrap();
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement");
-        for program in AGREEMENT_PROGRAMS {
+        for (scheduler, program) in all_programs() {
+            let leg = leg::of(scheduler);
             let file = folder.join(format!("{program}.toml"));
             let scenario = perform::read_scenario(&file).unwrap();
             let machine = &scenario.machine;

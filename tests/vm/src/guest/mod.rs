@@ -39,6 +39,8 @@ use work::Work;
 pub struct Guest {
     /// The leg that it runs in.
     pub leg: &'static Leg,
+    /// Its name.
+    pub case: Cell<&'static str>,
     /// Length of the churn.
     pub churn: Duration,
     port: File,

@@ -24,6 +24,7 @@ pub fn run() -> Result<()> {
     let port = File::options().write(true).open(GUEST_PORT).with_context(|| format!("no {GUEST_PORT}"))?;
     let guest = Guest {
         leg,
+        case: Cell::new(""),
         churn: Duration::from_secs(parameters.churn_s),
         port,
         ejection_expected: Cell::new(false),
@@ -42,8 +43,9 @@ pub fn run() -> Result<()> {
     guest.report(&Event::End)
 }
 
-fn run_case(guest: &Guest, case: &Case) -> Result<()> {
+fn run_case(guest: &Guest, case: &'static Case) -> Result<()> {
     guest.report(&Event::Started(case.name.into()))?;
+    guest.case.set(case.name);
     guest.ejection_expected.set(false);
     let mut log = KernelLog::from_now()?;
     let start = Instant::now();

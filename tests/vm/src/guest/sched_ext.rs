@@ -3,6 +3,7 @@
 use super::wait;
 use anyhow::{Context, Result};
 use std::fs;
+use std::path::Path;
 
 const FOLDER: &str = "/sys/kernel/sched_ext";
 
@@ -11,9 +12,9 @@ pub fn state() -> Result<String> {
     read("state")
 }
 
-/// Whether a scheduler runs, or is about to.
+/// Whether a scheduler runs, or is about to; none does in a kernel that cannot load any.
 pub fn is_loaded() -> Result<bool> {
-    Ok(state()? != "disabled")
+    Ok(Path::new(FOLDER).exists() && state()? != "disabled")
 }
 
 /// The name of the scheduler that runs; none if none does.

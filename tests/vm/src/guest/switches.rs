@@ -1,12 +1,12 @@
 //! Which task ran when and where: a trace of the kernel's context switches and wake-ups, and its evaluation.
 
-use crate::record::{Burst, Other, Task};
+use crate::record::{Burst, Other, Task, Waits};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 const TRACING: &str = "/sys/kernel/tracing";
-const SWITCHES: [&str; 2] = ["sched/sched_switch", "sched/sched_waking"];
+const SWITCHES: [&str; 3] = ["sched/sched_switch", "sched/sched_waking", "task/task_rename"];
 /// Interrupts of the CPUs' own timers; on one that runs a task most are ticks.
 const TICKS: &str = "irq_vectors/local_timer_entry";
 /// Time from tick to tick, ns: both kernels have HZ=250.
@@ -47,6 +47,12 @@ pub(super) enum Event {
         at_ns: u64,
         task: u32,
     },
+    /// A task gives itself a name.
+    Rename {
+        at_ns: u64,
+        task: u32,
+        name: String,
+    },
 }
 
 /// A task that is followed.
@@ -56,6 +62,10 @@ struct Followed {
     last_cpu: Option<usize>,
     /// Since when it has been on that CPU, if it is.
     since_ns: Option<u64>,
+    /// Since when it has waited for a CPU, if it does.
+    waits_since_ns: Option<u64>,
+    /// How long it waited each time.
+    waits_ns: Vec<u64>,
 }
 
 /// Another task.
@@ -129,6 +139,8 @@ pub struct Seen {
     pub tasks: Vec<Task>,
     /// From the beginning to when one of these last left a CPU, ns.
     pub span_ns: u64,
+    /// How long these waited.
+    pub waits: Waits,
     /// All other tasks that ran; idling is not a task.
     pub others: Vec<Other>,
     /// How often one of the tasks was woken and then the next on a CPU that had been idle.
@@ -142,11 +154,11 @@ pub fn of_tasks(trace: &str, names: &[String], cpus: usize, start_ns: u64, end_n
     let events: Vec<Event> = trace.lines().filter_map(Event::parse).collect();
     // A thread gives itself its name when it has begun to run; before, its number identifies it.
     let mut numbers = HashMap::new();
-    for switch in events.iter().filter_map(Event::switch) {
-        for (pid, name) in [(switch.from, &switch.from_name), (switch.to, &switch.to_name)] {
-            if let Some(task) = names.iter().position(|known| known == name) {
-                numbers.insert(pid, task);
-            }
+    for event in &events {
+        if let Event::Rename { task, name, .. } = event
+            && let Some(number) = names.iter().position(|known| known == name)
+        {
+            numbers.insert(*task, number);
         }
     }
     ensure!(numbers.len() == names.len(), "{} of {} tasks are in the trace", numbers.len(), names.len());
@@ -164,8 +176,12 @@ pub fn of_tasks(trace: &str, names: &[String], cpus: usize, start_ns: u64, end_n
             Event::Switch(switch) => switch,
             Event::Waking { at_ns, task } => {
                 woken.insert(*task, *at_ns);
+                if let Some(&task) = numbers.get(task) {
+                    tasks[task].wake(*at_ns);
+                }
                 continue;
             }
+            Event::Rename { .. } => continue,
         };
         match numbers.get(&switch.from) {
             Some(&task) => {
@@ -194,15 +210,27 @@ pub fn of_tasks(trace: &str, names: &[String], cpus: usize, start_ns: u64, end_n
     if tasks.iter().any(|task| task.since_ns.is_some()) {
         last_ns = end_ns;
     }
+    let waits = Waits::of(tasks.iter().flat_map(|followed| followed.waits_ns.iter().copied()).collect());
     let tasks = tasks.into_iter().map(|followed| followed.task).collect();
     let others = others.into_values().map(|followed| followed.end(end_ns)).collect();
-    Ok(Seen { tasks, span_ns: last_ns - start_ns, others, idle_wakes, idle_wake_ns })
+    Ok(Seen { tasks, span_ns: last_ns - start_ns, waits, others, idle_wakes, idle_wake_ns })
 }
 
 impl Followed {
+    /// It is woken. On its CPU still, it may be about to leave that, or may go on: no one can tell.
+    fn wake(&mut self, at_ns: u64) {
+        if self.last_cpu.is_some() && self.since_ns.is_none() {
+            self.waits_since_ns.get_or_insert(at_ns);
+        }
+    }
+
     fn enter(&mut self, switch: &Switch, start_ns: u64) {
         if self.last_cpu.is_none() {
             self.task.start_ns = switch.at_ns - start_ns;
+            self.task.start_cpu = switch.cpu;
+        }
+        if let Some(since_ns) = self.waits_since_ns.take() {
+            self.waits_ns.push(switch.at_ns - since_ns);
         }
         self.task.migrations += u64::from(self.last_cpu.is_some_and(|cpu| cpu != switch.cpu));
         self.last_cpu = Some(switch.cpu);
@@ -213,6 +241,7 @@ impl Followed {
         if let Some(since_ns) = self.since_ns.take() {
             self.task.run_ns[switch.cpu] += switch.at_ns - since_ns;
         }
+        self.waits_since_ns = switch.runnable.then_some(switch.at_ns);
         *(if switch.runnable { &mut self.task.runnable } else { &mut self.task.blocked }) += 1;
     }
 
@@ -253,8 +282,19 @@ impl OtherFollowed {
 
 impl Event {
     /// A line such as `  a/1-71  [002] d..2.  12.345678: sched_waking: comm=a/2 pid=72 prio=120
-    /// target_cpu=001`, or a switch.
+    /// target_cpu=001`, a switch, or `  a/1-71  [002] .....  12.345678: task_rename: oldcomm=vm-guest
+    /// newcomm=a/1 oom_score_adj=0`.
     pub fn parse(line: &str) -> Option<Self> {
+        if let Some((place, event)) = line.split_once(": task_rename: ") {
+            let (name, _) = event.split_once("newcomm=")?.1.rsplit_once(" oom_score_adj=")?;
+            let (task, _) = place.rsplit_once('[')?;
+            let (_, task) = task.trim_end().rsplit_once('-')?;
+            return Some(Self::Rename {
+                at_ns: time_ns(place)?,
+                task: task.parse().ok()?,
+                name: name.into(),
+            });
+        }
         let Some((place, event)) = line.split_once(": sched_waking: comm=") else {
             return parse(line).map(Self::Switch);
         };
@@ -262,17 +302,10 @@ impl Event {
         Some(Self::Waking { at_ns: time_ns(place)?, task: task.split_whitespace().next()?.parse().ok()? })
     }
 
-    fn switch(&self) -> Option<&Switch> {
-        match self {
-            Self::Switch(switch) => Some(switch),
-            Self::Waking { .. } => None,
-        }
-    }
-
     fn at_ns(&self) -> u64 {
         match self {
             Self::Switch(switch) => switch.at_ns,
-            Self::Waking { at_ns, .. } => *at_ns,
+            Self::Waking { at_ns, .. } | Self::Rename { at_ns, .. } => *at_ns,
         }
     }
 }
@@ -323,7 +356,9 @@ mod tests {
     const TRACE: &str = "\
 # tracer: nop
           <idle>-0       [001] d..2.     1.000100: sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=vm-guest next_pid=71 next_prio=120
+             a/0-71      [001] .....     1.000110: task_rename: oldcomm=vm-guest newcomm=a/0 oom_score_adj=0
              a/0-71      [001] d..2.     1.000300: sched_switch: prev_comm=a/0 prev_pid=71 prev_prio=120 prev_state=R+ ==> next_comm=a/1 next_pid=72 next_prio=120
+           <...>-72      [001] .....     1.000310: task_rename: pid=72 oldcomm=vm-guest newcomm=a/1 oom_score_adj=0
              a/1-72      [001] d..3.     1.000320: sched_waking: comm=a/0 pid=71 prio=120 target_cpu=003
           <idle>-0       [003] d..2.     1.000350: sched_switch: prev_comm=swapper/3 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=a/0 next_pid=71 next_prio=120
              a/0-71      [003] d..2.     1.000400: sched_switch: prev_comm=a/0 prev_pid=71 prev_prio=120 prev_state=S ==> next_comm=k worker next_pid=9 next_prio=139
@@ -337,15 +372,23 @@ mod tests {
         let first = Task {
             name: "a/0".into(),
             start_ns: 100_000,
+            start_cpu: 1,
             run_ns: vec![0, 200_000, 0, 50_000],
             blocked: 1,
             runnable: 1,
             migrations: 1,
         };
         // The second still runs when the time is over.
-        let second =
-            Task { name: "a/1".into(), start_ns: 300_000, run_ns: vec![0, 500_000, 0, 0], ..Task::default() };
+        let second = Task {
+            name: "a/1".into(),
+            start_ns: 300_000,
+            start_cpu: 1,
+            run_ns: vec![0, 500_000, 0, 0],
+            ..Task::default()
+        };
         assert_eq!((seen.tasks, seen.span_ns), (vec![first, second], 800_000));
+        // From when it lost its CPU, not from the wake-up that followed.
+        assert_eq!(seen.waits, Waits::of(vec![50_000]));
         let other = Other {
             name: "k worker".into(),
             nice: 19,
@@ -358,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_name_may_have_blanks() {
-        let switch = parse(TRACE.lines().nth(5).unwrap()).unwrap();
+        let switch = parse(TRACE.lines().nth(7).unwrap()).unwrap();
         assert_eq!((switch.to_name.as_str(), switch.to, switch.runnable), ("k worker", 9, false));
         assert_eq!(parse("# tracer: nop"), None);
     }

@@ -160,15 +160,16 @@ fn run_all(
 
 /// Prints how far the simulator is from the records; returns whether that is near enough.
 fn compare(records: &[Record]) -> Result<bool> {
-    let comparison = agreement::compare(records)?;
-    print!("{comparison}");
-    match comparison.misses() {
-        0 => println!("agreement: no figure is out of its bound by more than chance explains"),
-        misses => {
-            println!("agreement: {misses} figures are out of their bounds by more than chance explains")
-        }
+    let mut failures = 0;
+    for comparison in agreement::compare(records)? {
+        print!("{comparison}");
+        failures += comparison.failures();
     }
-    Ok(comparison.misses() == 0)
+    match failures {
+        0 => println!("agreement: no figure is out of its bound by more than chance explains"),
+        _ => println!("agreement: {failures} figures are out of their bounds by more than chance explains"),
+    }
+    Ok(failures == 0)
 }
 
 /// Writes the records of each program into a file of the leg's folder, `PROGRAM.json`.

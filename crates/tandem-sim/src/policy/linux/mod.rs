@@ -201,6 +201,7 @@ impl Linux {
             features: &self.features.balance,
             migration_cost_ns: self.tunables.migration_cost_ns,
             nr_migrate: self.tunables.nr_migrate,
+            queue_scan_ns: self.settings.queue_scan_ns,
             tick_hz: self.settings.tick_hz,
             tick_period_ns: self.settings.tick_period_ns(),
         }

@@ -151,6 +151,9 @@ pub struct LinuxSettings {
     /// Whether tasks are in groups: on a host, those of each VM, and the cgroups of the scenario; in a guest,
     /// all in one (`sched_autogroup_enabled`). `None`: if the scenario has cgroups.
     pub groups: Option<bool>,
+    /// For how long a CPU that balances looks at another queue, beside what the cache lines of that take to
+    /// travel, ns. For CPUs whose instructions are slow; otherwise left out.
+    pub queue_scan_ns: u64,
 }
 
 impl LinuxSettings {
@@ -190,6 +193,7 @@ impl Default for LinuxSettings {
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
             groups: None,
+            queue_scan_ns: 0,
         }
     }
 }

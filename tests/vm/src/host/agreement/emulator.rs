@@ -15,14 +15,17 @@
 
 use super::figures;
 use crate::leg::{Emulation, Leg};
-use crate::record::{Burst, Other, Record, Task};
+use crate::record::{Burst, Other, Record, Scheduler, Task};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
-use tandem_sim::cost::{ContextSwitch, Idle, Interrupt, Ipi};
+use tandem_sim::cost::{ContextSwitch, Idle, Interrupt, Ipi, Timer};
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{Affinity, HostTask, PolicySettings, Scenario, Workload, WorkloadKind};
+use tandem_sim::scenario::{
+    Affinity, AffinityChange, HostTask, PolicySettings, Scenario, Which, Workload, WorkloadKind,
+};
 
 /// By how much a sleep is longer than asked for: `timer_slack_ns` of a task, unless it is changed.
 const TIMER_SLACK_NS: u64 = 50_000;
@@ -91,16 +94,28 @@ impl Emulator {
             program.ops = with_calls(&program.ops, path_ns, delay_max_ns);
             program.ops.insert(0, Op::SleepUntil(*start_ns));
         }
-        if let PolicySettings::SchedExt(settings) = &mut scenario.policy {
-            let settings = Arc::make_mut(settings);
-            settings.tick_delay_max_ns = delay_max_ns;
-            settings.put_back_ns = (path_ns * DECISION_SHARE) as u64;
+        match &mut scenario.policy {
+            PolicySettings::SchedExt(settings) => {
+                let settings = Arc::make_mut(settings);
+                settings.tick_delay_max_ns = delay_max_ns;
+                settings.put_back_ns = (path_ns * DECISION_SHARE) as u64;
+            }
+            PolicySettings::Linux(settings) => {
+                settings.queue_scan_ns = queue_scan_ns(&scenario.machine, &record.search_ns);
+                scenario.costs.timer = Some(Timer::Emulated { late_max_ns: delay_max_ns });
+                start_where_they_did(scenario, &record.tasks);
+            }
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) => {}
         }
         let switch_ns = (path_ns * SWITCH_SHARE) as u64;
         scenario.costs.context_switch =
             Some(ContextSwitch { decision_ns: 0, switch_ns, peer_scan_ns: 0, address_space_ns: 0 });
         let delivery_ns = delay_max_ns / 2;
-        let idle_wake_ns = (self.idle_wake_ns * busy_cpus) as u64;
+        let idle_wake_ns = match (record.scheduler, record.idle_wakes) {
+            // How much longer it takes with many busy CPUs differs from program to program.
+            (Scheduler::Eevdf, 1..) => record.idle_wake_ns / record.idle_wakes,
+            _ => (self.idle_wake_ns * busy_cpus) as u64,
+        };
         scenario.costs.ipi = Some(Ipi { delivery_ns });
         scenario.costs.idle = Some(Idle { exit_ns: idle_wake_ns.saturating_sub(delivery_ns) });
         scenario.costs.interrupt = Some(Interrupt { handling_ns: (path_ns * TICK_SHARE) as u64 });
@@ -112,6 +127,28 @@ impl Emulator {
         let sets = of_nice.into_iter().map(|(nice, tasks)| others(scenario, nice, &tasks));
         let sets: Vec<Workload> = sets.collect();
         scenario.workloads.extend(sets);
+    }
+}
+
+/// For how long a CPU looks at a queue when it balances: the longest searches of the machine's domains, the
+/// caches and then all CPUs, by the CPUs that they go over.
+fn queue_scan_ns(machine: &Machine, search_ns: &[u64]) -> u64 {
+    let cpus = [machine.llc_cpus(CpuId(0)).count(), machine.cpu_count()];
+    search_ns.iter().sum::<u64>() / cpus.iter().sum::<usize>() as u64
+}
+
+/// Puts each thread on the CPU where it first ran: threads of the simulator are there from the start, and are
+/// forked by no one.
+fn start_where_they_did(scenario: &mut Scenario, started: &[Task]) {
+    let first_ns = started.iter().map(|task| task.start_ns).min().unwrap_or(0);
+    let cpus = scenario.machine.cpu_count();
+    let mut started = started.iter();
+    for set in &mut scenario.workloads {
+        let affinity = set.affinity(0).clone();
+        for (task, Task { start_cpu, .. }) in set.programs_mut().iter_mut().zip(&mut started) {
+            task.affinity = Affinity::hard(CpuMask::from_cpus(cpus, [CpuId::from(*start_cpu)]));
+        }
+        set.affinity_changes.push(AffinityChange { at_ns: first_ns / 2, tasks: Which::All, affinity });
     }
 }
 

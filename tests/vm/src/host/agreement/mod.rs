@@ -15,14 +15,15 @@
 
 mod emulator;
 mod figures;
+mod misses;
 mod simulated;
 
 use crate::guest::perform;
-use crate::leg::{self, AGREEMENT_LEG, AGREEMENT_PROGRAMS};
-use crate::record::Record;
+use crate::leg;
+use crate::record::{Record, Scheduler};
 use anyhow::{Context, Result, ensure};
 use emulator::Emulator;
-use figures::Figure;
+use figures::{Figure, Source};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=72;
 
 /// A figure of a program, of the real kernel and of the simulator.
 struct Row {
-    program: String,
+    of: Source,
     figure: Figure,
     /// Of each record.
     real: Vec<f64>,
@@ -48,6 +49,8 @@ struct Row {
 
 /// All figures, to be printed.
 pub struct Comparison {
+    /// Whose scheduling it was.
+    title: String,
     emulator: Emulator,
     rows: Vec<Row>,
 }
@@ -56,9 +59,10 @@ pub struct Comparison {
 pub fn read_records(folders: &[PathBuf]) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     for folder in folders {
-        for program in AGREEMENT_PROGRAMS {
-            let file = folder.join(format!("{program}.json"));
-            if file.exists() {
+        let files = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        for file in files {
+            let file = file.with_context(|| format!("cannot read {}", folder.display()))?.path();
+            if file.extension().is_some_and(|extension| extension == "json") {
                 let text =
                     fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
                 let rounds: Vec<Record> = serde_json::from_str(&text)
@@ -70,10 +74,29 @@ pub fn read_records(folders: &[PathBuf]) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Runs the programs of the records in the simulator, and compares. Each program may have several records.
-pub fn compare(records: &[Record]) -> Result<Comparison> {
-    let leg = leg::find(AGREEMENT_LEG).context("there is no such leg")?;
-    let of = |program: &str| records.iter().filter(|record| record.program == program).collect::<Vec<_>>();
+/// Runs the programs of the records in the simulator, and compares: for each scheduler and kernel that is
+/// among them. Each program may have several records.
+pub fn compare(records: &[Record]) -> Result<Vec<Comparison>> {
+    let mut known: Vec<(Scheduler, &str)> = Vec::new();
+    for record in records {
+        let of = (record.scheduler, record.kernel.as_str());
+        if !known.contains(&of) {
+            known.push(of);
+        }
+    }
+    let compare = |&(scheduler, kernel): &(Scheduler, &str)| {
+        let is_of = |record: &&Record| (record.scheduler, record.kernel.as_str()) == (scheduler, kernel);
+        compare_with(scheduler, kernel, &records.iter().filter(is_of).collect::<Vec<_>>())
+    };
+    known.iter().map(compare).collect()
+}
+
+/// The same for records of one scheduler on one kernel.
+fn compare_with(scheduler: Scheduler, kernel: &str, records: &[&Record]) -> Result<Comparison> {
+    let leg = leg::of(scheduler);
+    let of = |program: &str| {
+        records.iter().copied().filter(|record| record.program == program).collect::<Vec<_>>()
+    };
     let file = |program: &str| {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement").join(format!("{program}.toml"))
     };
@@ -82,28 +105,29 @@ pub fn compare(records: &[Record]) -> Result<Comparison> {
         "there is no record of {PING_PONG}, in which the kernel's paths are measured"
     );
     let ping_pong = perform::read_scenario(&file(PING_PONG))?;
-    let emulator = Emulator::measured(leg, &ping_pong, &of(PING_PONG), &records.iter().collect::<Vec<_>>());
+    let emulator = Emulator::measured(leg, &ping_pong, &of(PING_PONG), records);
     let mut rows = Vec::new();
-    for program in AGREEMENT_PROGRAMS {
+    for program in leg::programs(scheduler) {
         let real = of(program);
         if real.is_empty() {
             continue;
         }
-        let scenario = simulated::scenario(&file(program))?;
+        let scenario = simulated::scenario(&file(program), scheduler, kernel)?;
         let simulated = SEEDS
             .zip(real.iter().cycle())
             .map(|(seed, record)| simulated::run(&scenario, &emulator, record, seed))
             .collect::<Result<Vec<_>>>()?;
-        for figure in figures::of(&scenario) {
+        for figure in figures::of(&scenario, scheduler) {
             rows.push(Row {
-                program: program.into(),
+                of: Source { program: program.into(), scheduler, kernel: kernel.into() },
                 real: real.iter().map(|record| figure.value(record)).collect(),
                 simulated: simulated.iter().map(|record| figure.value(record)).collect(),
                 figure,
             });
         }
     }
-    Ok(Comparison { emulator, rows })
+    let title = format!("{scheduler}, Linux {kernel}");
+    Ok(Comparison { title, emulator, rows })
 }
 
 impl Row {
@@ -118,23 +142,47 @@ impl Row {
         Some(self.figure.in_unit(half_width, average(&self.real)))
     }
 
+    /// How far the difference may be from that of the means of all runs there could be.
+    fn chance(&self) -> f64 {
+        unpaired_half_width(&self.real, &self.simulated, CONFIDENCE).unwrap_or(0.0)
+    }
+
     /// Whether it is within its bound, or chance explains that it is not.
     fn agrees(&self) -> bool {
-        let chance = unpaired_half_width(&self.real, &self.simulated, CONFIDENCE).unwrap_or(0.0);
-        let bound = self.figure.bound(&self.program);
+        let chance = self.chance();
+        let bound = self.figure.bound(&self.of);
         self.figure.agrees(average(&self.real), average(&self.simulated), bound, chance)
+    }
+
+    /// Whether it is listed as a miss, and meets its target with all of its interval.
+    fn is_no_miss(&self) -> bool {
+        let (real, simulated) = (average(&self.real), average(&self.simulated));
+        let is_within = |value| self.figure.agrees(real, value, self.target(), 0.0);
+        misses::bound(&self.of, &self.figure).is_some()
+            && is_within(simulated - self.chance())
+            && is_within(simulated + self.chance())
+    }
+
+    fn target(&self) -> f64 {
+        self.figure.target(self.of.scheduler)
     }
 
     /// Whether the difference itself is as small as is aimed at.
     fn meets_target(&self) -> bool {
-        self.figure.agrees(average(&self.real), average(&self.simulated), self.figure.target(), 0.0)
+        self.figure.agrees(average(&self.real), average(&self.simulated), self.target(), 0.0)
     }
 }
 
 impl Comparison {
-    /// How many figures miss their targets, and not by chance.
-    pub fn misses(&self) -> usize {
-        self.rows.iter().filter(|row| !row.agrees()).count()
+    /// How many figures miss their bounds, and not by chance, or meet their targets although they are listed
+    /// as misses.
+    pub fn failures(&self) -> usize {
+        self.rows.iter().filter(|row| !row.agrees() || row.is_no_miss()).count()
+    }
+
+    /// How many figures are as near as is aimed at.
+    fn met(&self) -> usize {
+        self.rows.iter().filter(|row| row.meets_target()).count()
     }
 }
 
@@ -144,11 +192,14 @@ impl fmt::Display for Comparison {
         let Emulator { path_ns, idle_wake_ns, .. } = self.emulator;
         writeln!(
             f,
-            "Path of the kernel {:.1} us, to wake an idle CPU {:.1} us. Means, and the least and the largest value; differences \
-             with their {:.0}% confidence intervals.",
+            "{}: path of the kernel {:.1} us, to wake an idle CPU {:.1} us. Means, and the least and the largest value; differences \
+             with their {:.0}% confidence intervals. {} of {} figures meet their targets.",
+            self.title,
             path_ns / 1e3,
             idle_wake_ns / 1e3,
-            100.0 * CONFIDENCE
+            100.0 * CONFIDENCE,
+            self.met(),
+            self.rows.len()
         )?;
         writeln!(
             f,
@@ -160,6 +211,7 @@ impl fmt::Display for Comparison {
             let unit = row.figure.unit();
             let verdict = match (row.agrees(), row.meets_target()) {
                 (false, _) => " not by chance",
+                _ if row.is_no_miss() => " is listed as a miss",
                 (true, false) => " misses the target",
                 (true, true) => "",
             };
@@ -167,12 +219,12 @@ impl fmt::Display for Comparison {
             writeln!(
                 f,
                 "| {:11} | {:22} | {:25} | {:25} | {:15} | {:6} |{verdict}",
-                row.program,
+                row.of.program,
                 row.figure.to_string(),
                 spread(&row.real),
                 spread(&row.simulated),
                 format!("{:+.1}{chance}{unit}", row.difference()),
-                format!("{}{unit}", row.figure.target())
+                format!("{}{unit}", row.target())
             )?;
         }
         Ok(())
@@ -207,7 +259,7 @@ mod tests {
         let programs = [(PING_PONG, 1.0), ("hackbench", 8.0), ("yield-storm", 2.0)];
         let run = |(program, busy_cpus): (&str, f64), seed| {
             let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("agreement/{program}.toml"));
-            let scenario = simulated::scenario(&file).unwrap();
+            let scenario = simulated::scenario(&file, Scheduler::Tandem, "").unwrap();
             let tasks: usize = scenario.workloads.iter().map(|set| set.task_count()).sum();
             let started = (0..tasks).map(|number| Task {
                 start_ns: (number as u64 + 1) * 500_000,
@@ -236,7 +288,7 @@ mod tests {
     #[test]
     fn what_the_emulator_adds_is_found_in_the_records() {
         let records = simulated_records(100..=100);
-        let found = compare(&records).unwrap().emulator;
+        let found = compare(&records).unwrap()[0].emulator;
         assert!((found.path_ns / EMULATOR.path_ns - 1.0).abs() < 0.05, "{found:?}");
         assert!((found.idle_wake_ns / EMULATOR.idle_wake_ns - 1.0).abs() < 0.05, "{found:?}");
         assert_eq!(found.interrupt_delay_max_ns, 40_000);
@@ -245,7 +297,7 @@ mod tests {
     #[test]
     fn a_kernel_that_does_something_else_is_noticed() {
         let records = simulated_records(101..=106);
-        assert_eq!(compare(&records).unwrap().misses(), 0);
+        assert_eq!(compare(&records).unwrap()[0].failures(), 0);
         type Change = fn(&mut Record);
         let changes: [(&str, Change, &str); 4] = [
             ("hackbench", |record| record.tasks[0].runnable += 400, "switches"),
@@ -264,10 +316,35 @@ mod tests {
         for (program, change, what) in changes {
             let mut changed = records.clone();
             changed.iter_mut().filter(|record| record.program == program).for_each(change);
-            let comparison = compare(&changed).unwrap();
+            let comparison = &compare(&changed).unwrap()[0];
             let missed: Vec<_> = comparison.rows.iter().filter(|row| !row.agrees()).collect();
             assert_eq!(missed.len(), 1, "{what}\n{comparison}");
             assert!(missed[0].figure.to_string().starts_with(what), "{comparison}");
+        }
+    }
+
+    #[test]
+    fn a_listed_miss_may_neither_grow_nor_go_unnoticed() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement");
+        for (kernel, program, name, bound) in misses::ALL {
+            let of = Source {
+                program: (*program).into(),
+                scheduler: Scheduler::Eevdf,
+                kernel: format!("{kernel}.1"),
+            };
+            let file = folder.join(format!("{program}.toml"));
+            let scenario = simulated::scenario(&file, Scheduler::Eevdf, &of.kernel).unwrap();
+            let figures = figures::of(&scenario, Scheduler::Eevdf);
+            let figure = figures.into_iter().find(|figure| figure.to_string() == *name).unwrap();
+            // Half of the distance that is allowed, and twice as much.
+            let [met, held, lost] = [0.0, 0.5, 2.0].map(|part| {
+                let far = if figure.unit() == "%" { 10.0 } else { 1.0 } * part * bound;
+                let (real, simulated) = (vec![1000.0; 3], vec![1000.0 + far; 3]);
+                Row { of: of.clone(), figure: figure.clone(), real, simulated }
+            });
+            assert!(met.agrees() && met.is_no_miss(), "{program}: {name}");
+            assert!(held.agrees(), "{program}: {name}");
+            assert!(!lost.agrees() && !lost.is_no_miss(), "{program}: {name}");
         }
     }
 
@@ -276,7 +353,7 @@ mod tests {
         let mut records = simulated_records(101..=106);
         let odd = records.iter_mut().find(|record| record.program == "hackbench").unwrap();
         odd.tasks[0].runnable += 150;
-        assert_eq!(compare(&records).unwrap().misses(), 0);
+        assert_eq!(compare(&records).unwrap()[0].failures(), 0);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::emulator::Emulator;
 use crate::guest::perform::task_name;
-use crate::record::{Record, Task};
-use anyhow::{Context, Result};
+use crate::record::{Record, Scheduler, Task, Waits};
+use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::sync::Arc;
 use tandem_lab::scenario::ScenarioSource;
@@ -13,21 +13,40 @@ use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{KernelId, TaskId};
 use tandem_settings::{Place, Preference, Subject, request_bytes};
+use tandem_sim::policy::linux::LinuxEra;
 use tandem_sim::scenario::{PolicySettings, Scenario};
 use tandem_sim::trace::{Event, EventKind, Observer};
 
-/// The scenario of a file, with the compiled scheduler as the host's.
-pub fn scenario(file: &Path) -> Result<Scenario> {
-    let policy = PolicyTable { host: Some(SchedulerName::Tandem.into()), ..PolicyTable::default() };
+/// The scenario of a file, with the compiled scheduler as the host's, or with that of a kernel of this
+/// release.
+pub fn scenario(file: &Path, scheduler: Scheduler, kernel: &str) -> Result<Scenario> {
+    let host = match scheduler {
+        Scheduler::Tandem => SchedulerName::Tandem,
+        Scheduler::Eevdf => SchedulerName::Linux,
+    };
+    let policy = PolicyTable { host: Some(host.into()), ..PolicyTable::default() };
     let mut scenario = ScenarioSource::read(file)?.build(&Default::default(), &policy)?;
     // What the guest's kernel does is in its records.
     scenario.remove_kernel_threads();
-    if let PolicySettings::SchedExt(settings) = &mut scenario.policy
-        && let Some(preferences) = &mut Arc::make_mut(settings).preferences
-    {
-        preferences.request = preference_request;
+    match &mut scenario.policy {
+        PolicySettings::SchedExt(settings) => {
+            if let Some(preferences) = &mut Arc::make_mut(settings).preferences {
+                preferences.request = preference_request;
+            }
+        }
+        PolicySettings::Linux(settings) => settings.era = era(kernel)?,
+        PolicySettings::Credit(_) | PolicySettings::Credit2(_) => {}
     }
     Ok(scenario)
+}
+
+/// The model of a release.
+fn era(kernel: &str) -> Result<LinuxEra> {
+    let eras = [("6.12.", LinuxEra::V6_12), ("6.18.", LinuxEra::V6_18), ("7.3.", LinuxEra::V7_3)];
+    match eras.iter().find(|(release, _)| kernel.starts_with(release)) {
+        Some((_, era)) => Ok(*era),
+        None => bail!("there is no model of the scheduler of {kernel}; there are of 6.12, 6.18 and 7.3"),
+    }
 }
 
 /// The request that sets the preference of a task: the guest names CPUs, whole nodes too.
@@ -45,18 +64,21 @@ pub fn run(scenario: &Scenario, emulator: &Emulator, record: &Record, seed: u64)
     let metrics = tandem_sim::run_observed(&surrounded, seed, &mut watch)
         .with_context(|| format!("cannot simulate {program}"))?;
     let length_ns = scenario.length_ns;
-    let (tasks, span_ns) = watch.end(length_ns);
+    let (tasks, span_ns, waits) = watch.end(length_ns);
     let counters = metrics.host.policy.iter().map(|(&name, &count)| (name.to_owned(), count)).collect();
     Ok(Record {
         program: program.clone(),
+        scheduler: record.scheduler,
         kernel: "simulated".into(),
         length_ns,
         span_ns,
         tasks,
+        waits,
         counters,
         others: Vec::new(),
         idle_wakes: 0,
         idle_wake_ns: 0,
+        search_ns: Vec::new(),
     })
 }
 
@@ -64,6 +86,7 @@ pub fn run(scenario: &Scenario, emulator: &Emulator, record: &Record, seed: u64)
 struct Watch {
     tasks: Vec<Watched>,
     span_ns: u64,
+    waits_ns: Vec<u64>,
 }
 
 #[derive(Default)]
@@ -71,6 +94,7 @@ struct Watched {
     task: Task,
     last_cpu: Option<usize>,
     since_ns: Option<u64>,
+    waits_since_ns: Option<u64>,
 }
 
 impl Watch {
@@ -84,7 +108,7 @@ impl Watch {
             task: Task { name, start_ns: *start_ns, run_ns: vec![0; cpus], ..Task::default() },
             ..Watched::default()
         });
-        Self { tasks: tasks.collect(), span_ns: 0 }
+        Self { tasks: tasks.collect(), span_ns: 0, waits_ns: Vec::new() }
     }
 
     fn leaves(&mut self, task: TaskId, at_ns: u64) {
@@ -95,12 +119,13 @@ impl Watch {
         }
     }
 
-    /// The activity of the tasks, and when one of them last left a CPU.
-    fn end(mut self, length_ns: u64) -> (Vec<Task>, u64) {
+    /// The activity of the tasks, when one of them last left a CPU, and how long they waited.
+    fn end(mut self, length_ns: u64) -> (Vec<Task>, u64, Waits) {
         for task in 0..self.tasks.len() {
             self.leaves(task.into(), length_ns);
         }
-        (self.tasks.into_iter().map(|watched| watched.task).collect(), self.span_ns)
+        let tasks = self.tasks.into_iter().map(|watched| watched.task).collect();
+        (tasks, self.span_ns, Waits::of(self.waits_ns))
     }
 }
 
@@ -120,15 +145,18 @@ impl Observer for Watch {
                     watched.task.migrations += 1;
                 }
                 watched.since_ns = Some(event.at_ns);
+                self.waits_ns.extend(watched.waits_since_ns.take().map(|since_ns| event.at_ns - since_ns));
             }
             EventKind::Preempt | EventKind::Yield => {
                 watched.task.runnable += 1;
+                watched.waits_since_ns = Some(event.at_ns);
                 self.leaves(event.task, event.at_ns);
             }
             EventKind::Block | EventKind::Exit => {
                 watched.task.blocked += 1;
                 self.leaves(event.task, event.at_ns);
             }
+            EventKind::Wake if watched.last_cpu.is_some() => watched.waits_since_ns = Some(event.at_ns),
             EventKind::Wake | EventKind::Continue => {}
         }
     }

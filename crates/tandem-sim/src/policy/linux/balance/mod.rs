@@ -78,6 +78,8 @@ pub(super) struct Balancer<'a> {
     pub migration_cost_ns: u64,
     /// Most tasks that one attempt examines.
     pub nr_migrate: u32,
+    /// Time to look at a queue, beside that in which its cache lines travel.
+    pub queue_scan_ns: u64,
     pub tick_hz: u32,
     pub tick_period_ns: u64,
 }
@@ -270,10 +272,15 @@ impl Balancer<'_> {
         }
         let is_alone = now_ns >= self.balancing.serialised_until_ns;
         if is_alone {
-            let search_ns = domain.lines_ns * u64::from(self.features.queue_lines);
-            self.balancing.serialised_until_ns = now_ns + search_ns;
+            self.balancing.serialised_until_ns = now_ns + self.search_ns(at);
         }
         is_alone
+    }
+
+    /// How long it takes to compare the queues of a domain, ns.
+    fn search_ns(&self, at: usize) -> u64 {
+        let weight = u64::from(self.domains.span(at).weight);
+        self.domains.domain(at).lines_ns * u64::from(self.features.queue_lines) + weight * self.queue_scan_ns
     }
 
     /// Counts the failure, and asks for the running task if there were too many. `runs_alone`: it is the only

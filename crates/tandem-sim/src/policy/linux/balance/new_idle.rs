@@ -10,7 +10,7 @@
 //! From 6.12 on, chance decides as well: of the searches that would be worth it, the CPU makes as large a
 //! part as has found work of late, domain by domain (`NI_RANDOM`).
 //!
-//! Limits: the time of the instructions is left out, as are interrupts, and, in a guest, the time for which
+//! Limits: the time of the instructions is left out unless the settings have it, as are interrupts, and, in a guest, the time for which
 //! the vCPU is kept from running meanwhile; so searches take less time here, and vary less, than measured
 //! ones. A guest's locks cost nothing. All lines of the queues have been written since the search before.
 //!
@@ -66,7 +66,7 @@ impl Balancer<'_> {
             if !domain.tunables.flags.contains(Flags::NEWIDLE) {
                 continue;
             }
-            let cost_ns = domain.lines_ns * u64::from(features.queue_lines);
+            let cost_ns = self.search_ns(at);
             let Some(worth) = self.draw_new_idle(ctx.now_ns, at) else { continue };
             let locked = ctx.locked.len();
             self.update_idle_loads(ctx, cpu, at);
