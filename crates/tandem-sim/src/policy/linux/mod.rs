@@ -137,16 +137,16 @@ impl Linux {
             let task = TaskId::from(self.queues.task_count());
             let (group, weight) = self.groups.of(facts);
             self.queues.add_task(group, weight);
-            self.placement.wakers.begin(task, CpuId(0));
+            self.placement.wakers.begin(task, None, CpuId(0));
             self.nodes.begin(task);
         }
     }
 
-    /// Resets the state of a task number for a new task that was born on this CPU.
-    fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId) {
+    /// Resets the state of a task number for a new task that was born on this CPU, forked or at the start.
+    fn begin(&mut self, ctx: &Context<'_>, task: TaskId, parent: Option<TaskId>, cpu: CpuId) {
         let (group, weight) = self.groups.of(&ctx.tasks[task.index()]);
         self.queues.begin(ctx, task, cpu, group, weight);
-        self.placement.wakers.begin(task, cpu);
+        self.placement.wakers.begin(task, parent, cpu);
         self.nodes.begin(task);
     }
 
@@ -237,8 +237,8 @@ impl Policy for Linux {
     fn select_cpu(&mut self, ctx: &mut Context<'_>, task: TaskId, reason: Reason) -> CpuId {
         self.grow(ctx.tasks);
         match reason {
-            Reason::Start => self.begin(ctx, task, Self::first_allowed(ctx, task)),
-            Reason::Fork { cpu: parent_cpu, .. } => self.begin(ctx, task, parent_cpu),
+            Reason::Start => self.begin(ctx, task, None, Self::first_allowed(ctx, task)),
+            Reason::Fork { parent, cpu: parent_cpu } => self.begin(ctx, task, Some(parent), parent_cpu),
             Reason::Exec { .. } | Reason::Wake { .. } => {}
         }
         let entity = self.queues.entity(task);
@@ -251,9 +251,9 @@ impl Policy for Linux {
     fn enqueue(&mut self, ctx: &mut Context<'_>, task: TaskId, cpu: CpuId, reason: Reason) {
         self.grow(ctx.tasks);
         match reason {
-            Reason::Start => self.begin(ctx, task, cpu),
-            Reason::Fork { cpu: parent_cpu, .. } if !self.queues.entity(task).is_new => {
-                self.begin(ctx, task, parent_cpu);
+            Reason::Start => self.begin(ctx, task, None, cpu),
+            Reason::Fork { parent, cpu: parent_cpu } if !self.queues.entity(task).is_new => {
+                self.begin(ctx, task, Some(parent), parent_cpu);
             }
             _ => {}
         }

@@ -2,6 +2,7 @@
 //! 0 to 7 share a cache, and 2n and 2n + 1 a core.
 
 use super::*;
+use crate::policy::Policy as _;
 use crate::policy::linux::Domains::{self, Flat, Topology};
 use crate::policy::linux::LinuxEra;
 use crate::policy::linux::LinuxEra::{V3_6, V4_2, V5_2, V6_12};
@@ -262,6 +263,22 @@ fn a_waker_of_many_does_not_pull_them_all() {
             wide,
             "{era:?}, {wakee_flips}, {waker_flips}"
         );
+    }
+}
+
+/// What `dup_task_struct()` copies, only `record_wakee()` changes.
+#[test]
+fn record_wakee_counts_a_child_from_where_its_parent_was() {
+    for era in ERAS {
+        let mut it = situation(era, Topology);
+        let parent = it.run_on(2);
+        it.linux.placement.wakers.set_flips(parent, 9);
+        let child = it.sleep_on(7);
+        let fork = Reason::Fork { parent, cpu: CpuId(2) };
+        it.ask(|linux, ctx| linux.select_cpu(ctx, child, fork));
+        let wakers = &it.linux.placement.wakers;
+        assert_eq!(wakers.flips_of(child), 9, "{era:?}");
+        assert_eq!(wakers.recent_cpu(child), CpuId(2), "{era:?}: wake_up_new_task() sets that");
     }
 }
 

@@ -29,9 +29,12 @@ pub(in crate::policy::linux) struct Wakers(Vec<Waker>);
 
 impl Wakers {
     /// Starts the history of a task number for a new task that was born on this CPU; new numbers come in
-    /// order.
-    pub fn begin(&mut self, task: TaskId, cpu: CpuId) {
-        let new = Waker { flips: 0, last_wakee: None, flip_decay_ns: 0, recent_used_cpu: cpu };
+    /// order. A child has its parent's history: `dup_task_struct()` copies it, and nothing outside of
+    /// `record_wakee()` and `wake_wide()` touches it.
+    pub fn begin(&mut self, task: TaskId, parent: Option<TaskId>, cpu: CpuId) {
+        let without_past = Waker { flips: 0, last_wakee: None, flip_decay_ns: 0, recent_used_cpu: cpu };
+        let of_parent = parent.and_then(|parent| self.0.get(parent.index())).cloned();
+        let new = Waker { recent_used_cpu: cpu, ..of_parent.unwrap_or(without_past) };
         match self.0.get_mut(task.index()) {
             Some(known) => *known = new,
             None => self.0.push(new),
@@ -63,6 +66,11 @@ impl Wakers {
 
     pub(super) fn set_recent_cpu(&mut self, task: TaskId, cpu: CpuId) {
         self.0[task.index()].recent_used_cpu = cpu;
+    }
+
+    #[cfg(test)]
+    pub fn flips_of(&self, task: TaskId) -> u64 {
+        self.flips(task)
     }
 
     #[cfg(test)]
