@@ -55,9 +55,9 @@ pub struct PolicyTable {
     /// scheduler has it; "off" if absent. A variant's table changes what it names in the scenario's.
     pub pause_loop: Option<Switch<PauseLoopTable>>,
     /// How long the host polls at most before it lets a vCPU sleep (`halt_poll_ns` of KVM), up to "4294ms";
-    /// "0us" is never; if absent "200us" from version "5.2" on, and "0us" before. Not for Xen, nor for version
-    /// "3.6".
-    pub halt_poll: Option<Located<Duration>>,
+    /// "0us" is never; "default", which it is if absent, is "200us" from version "5.2" on, and "0us" before.
+    /// No other time than "0us" is for Xen, nor for version "3.6".
+    pub halt_poll: Option<Located<HaltPollForm>>,
     /// How VMs without an affinity of their own get one, and what the homes of processes mean; "none" if
     /// absent.
     pub placement: Option<PlacementMode>,
@@ -67,6 +67,24 @@ pub struct PolicyTable {
     /// place of that key in their table, as in { db = { memory_policy = { bind = "0" } } }.
     #[serde(default)]
     pub group: BTreeMap<String, GroupPolicyTable>,
+}
+
+/// How long the host polls at most: as that of its version does, or for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected \"default\", or a time such as \"50us\"")]
+pub enum HaltPollForm {
+    /// As by default.
+    Named(HaltPollName),
+    /// So long.
+    Longest(Duration),
+}
+
+/// What the host does without being told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HaltPollName {
+    /// As long as by default.
+    Default,
 }
 
 /// How VMs without an affinity of their own get one, and what the homes of processes mean.
@@ -130,11 +148,11 @@ impl PolicyTable {
         if let Some(table) = self.pause_loop_table() {
             table.check(source)?;
         }
-        if let Some(halt_poll) = &self.halt_poll
-            && halt_poll.ns > HaltPoll::MAX_NS
+        if let Some((span, longest_ns)) = self.halt_poll_time()
+            && longest_ns > HaltPoll::MAX_NS
         {
             let message = "`halt_poll` is longer than \"4294ms\", the longest that KVM allows";
-            return Err(source.error(halt_poll.span(), message));
+            return Err(source.error(span, message));
         }
         if let Some(agent) = &self.agent {
             agent.check(source)?;
@@ -228,14 +246,23 @@ impl PolicyTable {
     pub fn halt_poll_ns(&self) -> Result<Option<u64>, &'static str> {
         match self.foreign_halt_poll() {
             Some((_, problem)) => Err(problem),
-            None => Ok(self.halt_poll.as_ref().map(|time| time.ns)),
+            None => Ok(self.halt_poll_time().map(|(_, longest_ns)| longest_ns)),
+        }
+    }
+
+    /// The time that is written, ns, and where.
+    fn halt_poll_time(&self) -> Option<(Range<usize>, u64)> {
+        let written = self.halt_poll.as_ref()?;
+        match **written {
+            HaltPollForm::Named(HaltPollName::Default) => None,
+            HaltPollForm::Longest(time) => Some((written.span(), time.ns)),
         }
     }
 
     /// A time of halt polling, if the host has none.
     fn foreign_halt_poll(&self) -> Option<(Range<usize>, &'static str)> {
-        let halt_poll = self.halt_poll.as_ref().filter(|time| time.ns > 0)?;
-        Some((halt_poll.span(), self.host.clone().unwrap_or_default().without_halt_poll()?))
+        let (span, _) = self.halt_poll_time().filter(|&(_, longest_ns)| longest_ns > 0)?;
+        Some((span, self.host.clone().unwrap_or_default().without_halt_poll()?))
     }
 
     fn pause_loop_table(&self) -> Option<&PauseLoopTable> {

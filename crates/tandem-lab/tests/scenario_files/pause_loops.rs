@@ -238,6 +238,7 @@ fn halt_polling_is_the_hosts_own_unless_the_file_says_more() {
     assert_eq!(found("host = \"linux\"\nhalt_poll = \"50us\""), Some(50_000));
     assert_eq!(found("host = \"tandem\"\nhalt_poll = \"0us\""), Some(0));
     assert_eq!(found("halt_poll = \"0us\""), Some(0), "Xen does not poll anyway");
+    assert_eq!(found("halt_poll = \"default\""), None);
     let base = "host = \"linux\"\nhalt_poll = \"50us\"";
     for (variant, expected) in [
         ("placement = \"none\"", Some(50_000)),
