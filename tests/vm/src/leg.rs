@@ -355,7 +355,7 @@ pub const LEGS: &[Leg] = &[
         kernel_parameters: AS_MODELLED,
         modules: &[],
         cpu_s: 500,
-        cases: &[long("programs", agreement::programs)],
+        cases: &[case("programs", agreement::programs)],
     },
     Leg {
         name: EEVDF_LEG,
