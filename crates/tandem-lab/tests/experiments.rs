@@ -120,17 +120,13 @@ fn check_published(experiment: &Experiment, cells: &[Cell]) {
     }
 }
 
-/// Only baselines are calibrated but for one cell, and they are close to the published values; without a
+/// Only baselines are calibrated, and they are close to the published values; without a
 /// percentage, there are none.
 fn check_roles(cells: &[Cell], within_pct: Option<f64>) {
     assert_eq!(cells.iter().any(|cell| cell.role == Role::Calibrated), within_pct.is_some());
     let within_pct = within_pct.unwrap_or_default();
     for cell in cells.iter().filter(|cell| cell.role == Role::Calibrated) {
-        let is_known = cell.experiment == "directed-yield" && cell.variant == "ple-off";
-        assert!(cell.variant == cell.baseline || is_known, "{cell:?}");
-        if cell.variant != cell.baseline {
-            continue; // Short runs: the VMs have not yet collapsed as far as they will.
-        }
+        assert_eq!(cell.variant, cell.baseline, "{cell:?}");
         let published = cell.published.expect("what is calibrated on is published");
         let off_pct = 100.0 * (cell.simulated / published - 1.0);
         assert!(off_pct.abs() <= within_pct, "{off_pct:+.1} %: {cell:?}");
@@ -306,8 +302,8 @@ fn rate_control() {
 
 #[test]
 fn directed_yield() {
-    // Two constants stand against four cells, and one short run a cell, so that some are off by more than in
-    // other experiments: the throughput of VMs of 16 vCPUs is twice the published one.
+    // One short run a cell: in some, VMs of 8 vCPUs come to run together and hardly use the handler, in others
+    // the host spends 18% of its time on it.
     let mut experiment = quick("directed-yield");
     // Of the map, which takes long, only what is tested here.
     experiment.cases.retain(|case| match case.keys.get("overcommit") {
@@ -338,7 +334,7 @@ fn directed_yield() {
 
     // dbench: VMs of 8 vCPUs need the handler and not the check, those of 16 both. Short runs of the quick
     // form: without the handler VMs have not yet collapsed as far as they will.
-    assert!(effect("dbench-16x8", "ple-off") < -35.0);
+    assert!(effect("dbench-16x8", "ple-off") < -10.0, "{}", effect("dbench-16x8", "ple-off"));
     assert!(effect("dbench-16x8", "ple-on-precheck").abs() < 25.0);
     assert!((25.0..150.0).contains(&effect("dbench-10x16", "ple-on-precheck")));
     let host_pct = |variant| value("dbench-10x16", "host_cpu_kernel_pct", variant);

@@ -445,7 +445,9 @@ fn relative_names_a_metric_of_the_runs() {
     fs::write(&path, text).unwrap();
     let error = Experiment::read(folder.path()).expect_err("no such metric").to_string();
     assert!(
-        error.contains("`relative` names the metric `dnoe`, which no run of this calibration has"),
+        error.contains(
+            "`relative` names the metric `dnoe`, which is not calibrated on a published cell of these runs"
+        ),
         "{error}"
     );
 }

@@ -523,14 +523,6 @@ fn calibration_of(
     if !(table.within_pct > 0.0 && table.within_pct <= 100.0) {
         return Err(source.error(at(), "`within_pct` is out of range; allowed are more than 0 to 100"));
     }
-    let is_measured = |name: &str| {
-        cases.iter().any(|&case| experiment.cases[case].metrics.iter().any(|it| it.name == name))
-    };
-    if let Some(name) = table.relative.iter().find(|name| !is_measured(name)) {
-        let message =
-            format!("`relative` names the metric `{}`, which no run of this calibration has", **name);
-        return Err(source.error(name.span(), message));
-    }
     let count = table.free.iter().count();
     if !(1..=FREE_MAX).contains(&count) {
         let message = format!("has {count} constants under `free`; allowed are 1 to {FREE_MAX}");
@@ -550,8 +542,17 @@ fn calibration_of(
         Calibration { table: table.clone(), free, cases, fingerprint: String::new(), set: SetState::Missing };
     let cells: Vec<(usize, usize)> = calibration.cells(experiment).collect();
     if cells.is_empty() {
-        let message = "no metric of its runs is calibrated on a baseline cell with a published value";
+        let message = "no metric of its runs is calibrated on a baseline cell with a published value above 0";
         return Err(source.error(at(), message));
+    }
+    let is_calibrated =
+        |name: &str| cells.iter().any(|&(case, metric)| experiment.cases[case].metrics[metric].name == name);
+    if let Some(name) = table.relative.iter().find(|name| !is_calibrated(name)) {
+        let message = format!(
+            "`relative` names the metric `{}`, which is not calibrated on a published cell of these runs",
+            **name
+        );
+        return Err(source.error(name.span(), message));
     }
     let mut text = inputs(&calibration, &cells, experiment);
     // Both corners must be scenarios; what lies between mostly is then one, too.

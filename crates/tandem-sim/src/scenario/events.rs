@@ -76,7 +76,7 @@ impl Scenario {
         let mut online = self.machine.all_cpus().clone();
         for event in &self.events {
             self.check_event(event, &mut online)
-                .map_err(|problem| format!("the event at {} ns: {problem}", event.at_ns))?;
+                .map_err(|problem| format!("the event at {} ms: {problem}", event.at_ns as f64 / 1e6))?;
         }
         Ok(())
     }
