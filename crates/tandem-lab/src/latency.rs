@@ -25,12 +25,13 @@ pub struct LatencyFigures {
 impl From<&Times> for LatencyFigures {
     fn from(times: &Times) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
+        let [p50_us, p95_us, p99_us] = times.quantiles_ns([0.50, 0.95, 0.99]).map(us);
         Self {
             count: times.count(),
             mean_us: times.mean_ns() / 1e3,
-            p50_us: us(times.quantile_ns(0.50)),
-            p95_us: us(times.quantile_ns(0.95)),
-            p99_us: us(times.quantile_ns(0.99)),
+            p50_us,
+            p95_us,
+            p99_us,
             max_us: us(times.max_ns()),
         }
     }

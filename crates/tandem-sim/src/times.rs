@@ -10,6 +10,7 @@
 //! with few times has no histogram.
 
 use hdrhistogram::Histogram;
+use std::borrow::Cow;
 
 /// Digits of a time in a histogram that are kept: percentiles are good to 0.1%.
 const SIGNIFICANT_DIGITS: u8 = 3;
@@ -76,9 +77,14 @@ impl Times {
     /// The smallest time that this part of the times (0 to 1) does not exceed, ns, to 0.1%; 0 if there are
     /// none.
     pub fn quantile_ns(&self, part: f64) -> u64 {
-        let mut all = self.clone();
-        all.enter_recent();
-        all.histogram_mut().value_at_quantile(part).min(self.max_ns)
+        let [time_ns] = self.quantiles_ns([part]);
+        time_ns
+    }
+
+    /// The same for several parts.
+    pub fn quantiles_ns<const PARTS: usize>(&self, parts: [f64; PARTS]) -> [u64; PARTS] {
+        let all = self.entered();
+        parts.map(|part| all.as_ref().map_or(0, |all| all.value_at_quantile(part).min(self.max_ns)))
     }
 
     /// The largest time, ns, exact; 0 if there are none.
@@ -88,13 +94,22 @@ impl Times {
 
     #[cold]
     fn enter_recent(&mut self) {
-        let recent_ns = std::mem::take(&mut self.recent_ns);
+        let mut recent_ns = std::mem::take(&mut self.recent_ns);
         let histogram = self.histogram_mut();
-        for &time_ns in &recent_ns {
+        for time_ns in recent_ns.drain(..) {
             histogram.record(time_ns).expect("it resizes to any value");
         }
         self.recent_ns = recent_ns;
-        self.recent_ns.clear();
+    }
+
+    /// A histogram of all times; `None` if there are none.
+    fn entered(&self) -> Option<Cow<'_, Histogram<u64>>> {
+        if self.recent_ns.is_empty() {
+            return self.histogram.as_deref().map(Cow::Borrowed);
+        }
+        let mut all = self.clone();
+        all.enter_recent();
+        all.histogram.map(|histogram| Cow::Owned(*histogram))
     }
 
     fn histogram_mut(&mut self) -> &mut Histogram<u64> {
@@ -109,12 +124,7 @@ impl Times {
 /// Equal are those of the same times to 0.1%, whatever has entered a histogram.
 impl PartialEq for Times {
     fn eq(&self, other: &Self) -> bool {
-        let entered = |times: &Self| {
-            let mut times = times.clone();
-            times.enter_recent();
-            times.histogram
-        };
-        self.sum_ns == other.sum_ns && self.max_ns == other.max_ns && entered(self) == entered(other)
+        self.sum_ns == other.sum_ns && self.max_ns == other.max_ns && self.entered() == other.entered()
     }
 }
 

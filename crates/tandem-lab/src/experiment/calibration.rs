@@ -369,22 +369,13 @@ impl Calibration {
         for (case, metric) in self.cells(experiment) {
             *cells_of.entry(experiment.cases[case].metrics[metric].name.as_str()).or_default() += 1;
         }
-        let (mut with_others, mut alone) = (Vec::new(), Vec::new());
-        for (metric, cells) in cells_of.into_iter().filter(|(metric, _)| self.is_relative(metric)) {
-            if cells > 1 { with_others.push(metric) } else { alone.push(metric) }
-        }
-        let mut words = String::new();
-        if !with_others.is_empty() {
-            let names = quoted_list(with_others);
-            words += &format!(", {names} relative to its other cells");
-        }
-        if !alone.is_empty() {
-            let names = quoted_list(alone);
-            words += &format!(
-                ", {names} relative to its other cells, of which there are none, so that it determines nothing"
-            );
-        }
-        words
+        let relative = cells_of.into_iter().filter(|(metric, _)| self.is_relative(metric));
+        let words = relative.map(|(metric, cells)| {
+            let alone =
+                if cells > 1 { "" } else { ", of which there are none, so that it determines nothing" };
+            format!(", `{metric}` relative to its other cells{alone}")
+        });
+        words.collect()
     }
 
     /// Where in its bounds the accepted values of a constant lie.

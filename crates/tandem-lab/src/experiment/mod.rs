@@ -5,8 +5,8 @@
 //! published number, so that mistakes are reported before anything runs.
 //!
 //! A variant is a table of policy settings and nothing else: schedulers, placement, and of each group the memory
-//! policy and the homes. The format cannot express calibration on a
-//! treatment: `calibrated` belongs to a metric, and holds for its baseline alone.
+//! policy and the homes. The format cannot express calibration on a treatment: `calibrated` belongs to a metric, and
+//! holds for its baseline alone.
 
 pub mod calibration;
 mod composite;

@@ -37,10 +37,9 @@ use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::scenario::{Homes, PolicySettings};
 
 /// The schedulers of the host and of the guests, and what else an administrator of the host decides: where VMs
-/// run, and where their memory lies. A variant of an
-/// experiment is such a table too: what it leaves out is as in the scenario. Its scheduler's table changes
-/// only the settings that it names, if the scenario has the same scheduler; another one begins with its own
-/// defaults, and `pause_loop` and `halt_poll` with it.
+/// run, and where their memory lies. A variant of an experiment is such a table too: what it leaves out is as in
+/// the scenario. Its scheduler's table changes only the settings that it names, if the scenario has the same
+/// scheduler; another one begins with its own defaults, and `pause_loop` and `halt_poll` with it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyTable {

@@ -197,25 +197,16 @@ impl<'a, O: Observer> Simulation<'a, O> {
             Some(ProcessorDue::BurstEnd) => {
                 self.system.finish_burst(pcpu, now_ns);
                 self.execute(pcpu, now_ns)?;
-                self.notice_preempted(now_ns);
             }
-            Some(ProcessorDue::PauseLoop) => {
-                self.spins_for_long(pcpu, now_ns);
-                self.notice_preempted(now_ns);
-            }
-            Some(ProcessorDue::Search) => {
-                self.system.continue_search(pcpu, now_ns);
-                self.notice_preempted(now_ns);
-            }
+            Some(ProcessorDue::PauseLoop) => self.spins_for_long(pcpu, now_ns),
+            Some(ProcessorDue::Search) => self.system.continue_search(pcpu, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Timer)) => self.timer_expires(on, now_ns),
             Some(ProcessorDue::Kernel(on, Due::Tick)) => self.system.tick(on, now_ns),
             Some(ProcessorDue::Kernel(on, Due::TurnEnd)) => self.system.turn_ends(on, now_ns),
-            Some(ProcessorDue::Kernel(on, Due::Reschedule)) => {
-                self.system.reschedule(on, now_ns);
-                self.notice_preempted(now_ns);
-            }
+            Some(ProcessorDue::Kernel(on, Due::Reschedule)) => self.system.reschedule(on, now_ns),
             None => {}
         }
+        self.notice_preempted(now_ns);
         self.system.processors.refresh(&self.system.kernels, pcpu);
         Ok(())
     }

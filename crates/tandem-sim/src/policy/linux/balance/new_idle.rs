@@ -10,9 +10,10 @@
 //! From 6.12 on, chance decides as well: of the searches that would be worth it, the CPU makes as large a
 //! part as has found work of late, domain by domain (`NI_RANDOM`).
 //!
-//! Limits: the time of the instructions is left out unless the settings have it, as are interrupts, and, in a guest, the time for which
-//! the vCPU is kept from running meanwhile; so searches take less time here, and vary less, than measured
-//! ones. A guest's locks cost nothing. All lines of the queues have been written since the search before.
+//! Limits: the time of the instructions is left out unless the settings have it, as are interrupts, and, in a
+//! guest, the time for which the vCPU is kept from running meanwhile; so searches take less time here, and
+//! vary less, than measured ones. A guest's locks cost nothing. All lines of the queues have been written
+//! since the search before.
 //!
 //! With work-conserving soft affinity, the CPU first takes a waiting task that prefers it from a CPU which
 //! that task does not prefer; if there is none, it asks for such a task that runs, unless it expects to idle
