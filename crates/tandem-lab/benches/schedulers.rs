@@ -134,6 +134,7 @@ fn scenario(machine: &Arc<Machine>, policy: PolicySettings) -> Scenario {
         warmup_ns: 0,
         length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,
         stop_at_count: None,
+        gates: 0,
         cgroups: Vec::new(),
         events: Vec::new(),
         homes: Default::default(),

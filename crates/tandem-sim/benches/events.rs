@@ -103,6 +103,7 @@ fn on(machine: Arc<Machine>, with_costs: bool, workloads: Vec<Workload>) -> Scen
         warmup_ns: 0,
         length_ns: PCPU_TIME_NS / machine.cpu_count() as u64,
         stop_at_count: None,
+        gates: 0,
         cgroups: Vec::new(),
         events: Vec::new(),
         homes: Default::default(),

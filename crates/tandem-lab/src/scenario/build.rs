@@ -108,6 +108,7 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
         cgroups: std::mem::take(&mut builder.cgroups),
         workloads: std::mem::take(&mut builder.workloads),
         events: Vec::new(),
+        gates: 0,
         homes: policy.homes(),
         warmup_ns: file.warmup.ns,
         length_ns: file.length.ns,

@@ -80,7 +80,7 @@ impl CostSwitches {
             numa_fault: models.numa_fault.filter(|_| on(self.numa_fault)),
             interrupt: models.interrupt.filter(|_| on(self.interrupt)),
             timer: models.timer.filter(|_| on(self.timer)),
-            idle: self.idle_exit.as_ref().map(|exit| Idle { exit_ns: exit.ns }),
+            idle: self.idle_exit.as_ref().map(|exit| Idle::Fixed(exit.ns)),
         }
     }
 }

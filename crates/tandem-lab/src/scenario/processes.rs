@@ -42,9 +42,8 @@ impl Builder<'_> {
             };
             let memory = self.lay_memory(keys, programs.len() as u32, home)?;
             let task = |(program, nice): &NiceProgram| HostTask {
-                program: program.clone(),
-                affinity: home.affinity.clone(),
                 nice: *nice,
+                ..HostTask::new(program.clone(), home.affinity.clone())
             };
             let tasks = programs.iter().map(task).collect();
             let kind = match table.threads {

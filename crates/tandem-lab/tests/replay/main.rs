@@ -120,6 +120,7 @@ fn replay(plan: &Plan<'_>) -> Replay {
         warmup_ns: 0,
         length_ns: xen.length_ns,
         stop_at_count: None,
+        gates: 0,
         cgroups: Vec::new(),
         events: Vec::new(),
         homes: Default::default(),

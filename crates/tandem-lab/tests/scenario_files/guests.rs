@@ -114,7 +114,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             queue_scan_ns: 0,
         })
     );
-    assert_eq!(scenario.costs.idle, Some(Idle { exit_ns: 5_000 }));
+    assert_eq!(scenario.costs.idle, Some(Idle::Fixed(5_000)));
     assert_eq!(
         guest.context_switch,
         Some(ContextSwitch { decision_ns: 1_000, peer_scan_ns: 30, ..ContextSwitch::linux() })

@@ -21,6 +21,7 @@ pub use cache::{Cache, CacheFill, Residue};
 pub use coherence::Coherence;
 pub use context_switch::ContextSwitch;
 pub use idle::Idle;
+pub(crate) use idle::IdleEnd;
 pub use interrupt::Interrupt;
 pub use ipi::Ipi;
 pub use memory::Memory;

@@ -54,7 +54,8 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
                 nice,
                 hard_affinity: affinity.hard.clone(),
                 soft_affinity: affinity.soft.clone(),
-                past_cpu: take_past_cpu(&mut past_cpus, affinity),
+                past_cpu: (vm.programs().get(at).and_then(|task| task.past_cpu))
+                    .or_else(|| take_past_cpu(&mut past_cpus, affinity)),
                 is_kernel_thread: vm.is_kernel(),
             });
         }

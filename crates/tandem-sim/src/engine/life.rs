@@ -109,7 +109,8 @@ impl<O: Observer> Simulation<'_, O> {
             );
         }
         let state = &self.vms[vm.index()];
-        self.starts.add(state.tasks().map(|task| TaskRef::host(task.into())), now_ns);
+        let starts = state.tasks().enumerate().filter(|(number, _)| !spec.is_forked(*number));
+        self.starts.add(starts.map(|(_, task)| TaskRef::host(task.into())), now_ns);
         let kernel = state.kernel;
         if kernel != HOST {
             let tasks = 0..self.system.kernels[kernel].tasks().all().len();

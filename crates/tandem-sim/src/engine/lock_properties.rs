@@ -181,6 +181,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 warmup_ns: 0,
                 length_ns: LENGTH_NS,
                 stop_at_count: None,
+                gates: 0,
                 cgroups: Vec::new(),
                 events: Vec::new(),
                 homes: Default::default(),

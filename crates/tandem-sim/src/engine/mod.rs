@@ -13,6 +13,7 @@ mod agenda;
 mod build;
 pub(crate) mod event_queue;
 mod events;
+mod gates;
 mod homes;
 mod interrupts;
 mod life;

@@ -1,6 +1,7 @@
 //! Executes programs: what a task does when its burst of work has ended.
 
 use super::agenda::Agenda;
+use super::gates::Gates;
 use super::interrupts::Interrupts;
 use super::phase::Phase;
 use super::vm::VmState;
@@ -11,7 +12,7 @@ use crate::policy::Policy;
 use crate::program::Amount;
 use crate::program::channel::{Message, Token};
 use crate::program::code::{Instruction, ProfileId};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Workload};
 use crate::trace::Observer;
 use tandem_machine::ids::{CpuId, TaskId};
 
@@ -36,6 +37,7 @@ pub(super) struct Execution<'a, O> {
     pub interrupts: &'a mut Interrupts,
     pub agenda: &'a mut Agenda,
     pub phase: &'a mut Phase,
+    pub gates: &'a mut Gates,
     /// The CPU of the task's kernel.
     pub on: CpuRef,
     pub pcpu: CpuId,
@@ -139,6 +141,17 @@ impl<O: Observer> Execution<'_, O> {
                 self.rerate_if_still_there();
                 return Ok(Next::Done);
             }
+            Instruction::Pass { gate } => {
+                if !self.gates.pass(gate, self.task) {
+                    return Ok(self.block());
+                }
+            }
+            Instruction::Open { gate, sync } => {
+                if let Some(TaskRef { task, .. }) = self.gates.open(gate) {
+                    self.system.wake(task, now_ns, self.on, Waker::Task { sync });
+                }
+            }
+            Instruction::StartTask { workload, task } => self.start_task(workload as usize, task as usize),
             Instruction::Exit => {
                 self.exit();
                 return Ok(Next::Done);
@@ -301,6 +314,13 @@ impl<O: Observer> Execution<'_, O> {
         name_task(self.scenario, self.system, TaskRef { task: child, ..self.task }, self.now_ns);
         self.system.start_child(self.on, id, child, self.now_ns);
         Ok(())
+    }
+
+    /// A task of the host that was there from the start of the run begins its life.
+    fn start_task(&mut self, workload: usize, task: usize) {
+        let before = &self.scenario.workloads[..workload];
+        let child = TaskId::from(before.iter().map(Workload::task_count).sum::<usize>() + task);
+        self.system.start_child(self.on, self.task.task, child, self.now_ns);
     }
 
     /// The task goes on as another program.

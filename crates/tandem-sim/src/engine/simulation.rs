@@ -3,6 +3,7 @@
 use super::agenda::{Agenda, Item};
 use super::build::{Built, build};
 use super::event_queue::NEVER;
+use super::gates::Gates;
 use super::homes::HomeKeeper;
 use super::interrupts::Interrupts;
 use super::life::Change;
@@ -37,6 +38,7 @@ pub(super) struct Simulation<'a, O> {
     pub(super) vms: Vec<VmState>,
     pub(super) agenda: Agenda,
     phase: Phase,
+    gates: Gates,
     pub(super) interrupts: Interrupts,
     /// Which VM's affinity changes, and to which of its changes.
     affinity_changes: Timetable<(VmId, usize)>,
@@ -82,6 +84,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             system,
             agenda: Agenda::new(interrupts.sources()),
             phase: Phase::new(scenario),
+            gates: Gates::new(scenario.gates),
             interrupts,
             affinity_changes: affinity_changes(scenario),
             host_events: (scenario.events.iter().enumerate()).map(|(at, event)| (event.at_ns, at)).collect(),
@@ -226,6 +229,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
             interrupts: &mut self.interrupts,
             agenda: &mut self.agenda,
             phase: &mut self.phase,
+            gates: &mut self.gates,
             on,
             pcpu,
             task,

@@ -6,7 +6,7 @@ use super::cpu::{Cpu, Speed, Spinning};
 use super::presence::Presence;
 use super::task::Task;
 use super::{Kernels, MemoryState, SharedState};
-use crate::cost::CostModels;
+use crate::cost::{CostModels, IdleEnd};
 use crate::engine::event_queue::NEVER;
 use crate::policy::pause_loop::PauseLoop;
 use crate::program::MemoryProfile;
@@ -93,9 +93,11 @@ impl Hardware {
 
     /// How long a pCPU takes to wake up from idling, ns; 0 if it does not idle.
     #[inline]
-    pub(super) fn idle_exit_ns(&self, cpu: &Cpu) -> u64 {
+    pub(super) fn idle_exit_ns(&self, pcpu: CpuId, cpu: &Cpu, end: IdleEnd) -> u64 {
         let is_idle = cpu.current.is_none() && !cpu.is_away;
-        self.costs.idle.filter(|_| is_idle).map_or(0, |cost| cost.exit_ns)
+        let idle = self.costs.idle.as_ref().filter(|_| is_idle);
+        // An idle period is known by its CPU, and by how often that has decided.
+        idle.map_or(0, |cost| cost.exit_ns(end, (u64::from(pcpu.0) << 40) ^ cpu.used.schedules))
     }
 
     /// How long a vCPU may spin before it leaves its guest, ns; `None` if the pCPU does not notice that.

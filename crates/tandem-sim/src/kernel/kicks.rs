@@ -1,6 +1,7 @@
 //! Kicks of pCPUs, which make them decide anew.
 
 use super::{Kernels, Processors};
+use crate::cost::IdleEnd;
 use tandem_machine::ids::CpuId;
 
 /// Sends kicks, and keeps those that cannot be sent yet: the host's code on their sender waits for a lock of
@@ -25,15 +26,14 @@ impl Kicks {
         by: CpuId,
         now_ns: u64,
     ) {
-        let mut arrives_ns = now_ns;
+        let end = if pcpu == by { IdleEnd::OwnKick } else { IdleEnd::Kick };
+        let mut arrives_ns = now_ns + processors.hardware.idle_exit_ns(pcpu, &kernels.host()[pcpu], end);
         if pcpu != by {
             if processors[by].waits_for_lock {
                 return self.late[by.index()].push(pcpu);
             }
             let sent_ns = processors[by].settled_ns.max(now_ns);
-            arrives_ns = sent_ns
-                + processors.hardware.ipi_ns()
-                + processors.hardware.idle_exit_ns(&kernels.host()[pcpu]);
+            arrives_ns += sent_ns - now_ns + processors.hardware.ipi_ns();
         }
         let cpu = &mut kernels.host_mut()[pcpu];
         cpu.resched_ns = cpu.resched_ns.min(arrives_ns);

@@ -5,6 +5,7 @@ use super::cpu::{Processor, Spinning};
 use super::hardware::Hardware;
 use super::run_queue_locks::QueueLocks;
 use super::{CpuRef, Kernels, Leaving, TaskKind, TaskRef};
+use crate::cost::IdleEnd;
 use crate::engine::event_queue::{EventQueue, NEVER};
 use crate::policy::halt_poll::HaltPoll;
 use crate::policy::linux::SpinLockKind;
@@ -179,7 +180,8 @@ impl Processors {
         let Some(pcpu) = kernels[on].pcpu else { return };
         self.settle(kernels, pcpu, now_ns);
         let handling_ns = kernels[on.kernel].interrupt_ns();
-        self.charge(kernels, on, self.hardware.idle_exit_ns(&kernels.host()[pcpu]) + handling_ns);
+        let exit_ns = self.hardware.idle_exit_ns(pcpu, &kernels.host()[pcpu], IdleEnd::Interrupt);
+        self.charge(kernels, on, exit_ns + handling_ns);
         let is_in_guest = !self[pcpu].searches;
         if is_in_guest && kernels.host()[pcpu].current.is_some() {
             self.charge_exit(kernels, pcpu);

@@ -75,6 +75,17 @@ pub(crate) enum Instruction {
         body: u32,
     },
     Yield,
+    Pass {
+        gate: u32,
+    },
+    Open {
+        gate: u32,
+        sync: bool,
+    },
+    StartTask {
+        workload: u32,
+        task: u32,
+    },
     Exit,
 }
 
@@ -170,6 +181,11 @@ fn flatten(ops: &[Op], profiles: &[ProfileId], depth: u8, code: &mut Vec<Instruc
             Op::StartTimer => Instruction::StartTimer,
             Op::StopTimer => Instruction::StopTimer,
             Op::Yield => Instruction::Yield,
+            Op::Pass { gate } => Instruction::Pass { gate: gate as u32 },
+            Op::Open { gate, sync } => Instruction::Open { gate: gate as u32, sync },
+            Op::StartTask { workload, task } => {
+                Instruction::StartTask { workload: workload as u32, task: task as u32 }
+            }
             Op::Repeat { times: None, ref body } => {
                 let start = code.len() as u32;
                 flatten(body, profiles, depth, code);

@@ -6,6 +6,12 @@
 //!
 //! A *channel* belongs to a VM and counts tokens, as a semaphore does: a token is a message, an interrupt or
 //! a request of a client. Tasks wait on channels; tasks and interrupt sources signal them.
+//!
+//! A *gate* is machine-wide and opens once, for one task: what a program that was recorded waits for is one thing
+//! that another program does.
+//!
+//! A *gate* is machine-wide and opens once, for one task: what a program that was recorded waits for is one
+//! thing that another did.
 
 pub(crate) mod channel;
 pub(crate) mod code;
@@ -193,6 +199,27 @@ pub enum Op {
     },
     /// Yield the CPU.
     Yield,
+    /// Block until a gate is open.
+    Pass {
+        /// Index of the gate, below [`crate::scenario::Scenario::gates`]. One operation of the scenario passes
+        /// it.
+        gate: usize,
+    },
+    /// Open a gate for good, waking the task that waits for that.
+    Open {
+        /// Index of the gate.
+        gate: usize,
+        /// Tell the scheduler that the task is about to block.
+        sync: bool,
+    },
+    /// Start a task of the host that [starts so](crate::scenario::HostTask::is_forked), as a child of this
+    /// one. For tasks of the host only.
+    StartTask {
+        /// Its workload: index in [`crate::scenario::Scenario::workloads`].
+        workload: usize,
+        /// Its number in the workload.
+        task: usize,
+    },
 }
 
 /// A program, shared by the tasks that run it.

@@ -2,6 +2,7 @@
 
 mod guest;
 mod program;
+mod recorded;
 
 use super::{
     Affinity, Arrivals, Guest, MemoryPolicy, PROCESSES_MAX, Pages, PolicySettings, Process, Scenario, Source,
@@ -47,7 +48,7 @@ impl Scenario {
             self.check_workload(workload, &mut names)
                 .map_err(|problem| ScenarioError::Vm { vm: workload.name.clone(), problem })?;
         }
-        Ok(())
+        recorded::check(self).map_err(ScenarioError::Whole)
     }
 
     fn check_whole(&self) -> Result<(), String> {
@@ -60,7 +61,7 @@ impl Scenario {
         if self.workloads.is_empty() {
             return Err("there is no VM; give it at least one".into());
         }
-        if self.costs.idle.is_some_and(|idle| idle.exit_ns > TIME_MAX_NS) {
+        if self.costs.idle.as_ref().is_some_and(|idle| idle.longest_ns() > TIME_MAX_NS) {
             return Err("waking an idle CPU takes more than a day".into());
         }
         if self.processes() > PROCESSES_MAX {
@@ -107,6 +108,11 @@ impl Scenario {
         }
         if let Some(vcpu) = workload.programs().iter().find(|task| !Process::NICE.contains(&task.nice)) {
             return Err(format!("the nice value is {}; -20 to 19 are allowed", vcpu.nice));
+        }
+        if let Some(cpu) =
+            workload.programs().iter().filter_map(|task| task.past_cpu).find(|cpu| cpu.index() >= pcpus)
+        {
+            return Err(format!("a task of it ran on pCPU {} before, but there are {pcpus}", cpu.index()));
         }
         self.check_memory(workload)?;
         self.check_affinity(workload)?;

@@ -54,6 +54,8 @@ pub struct Scenario {
     pub cgroups: Vec<Cgroup>,
     /// Virtual machines and processes of the host.
     pub workloads: Vec<Workload>,
+    /// How many gates its programs use.
+    pub gates: usize,
     /// What happens to the host while it runs, in the order of time.
     pub events: Vec<HostEvent>,
     /// How VMs without a [home of their own](HomeChoice::Own) get one.

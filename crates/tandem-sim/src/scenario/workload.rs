@@ -5,6 +5,7 @@ use crate::program::{Amount, Program};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
+use tandem_machine::ids::CpuId;
 
 /// A virtual machine, or processes of the host that belong together.
 #[derive(Clone, Debug)]
@@ -101,6 +102,11 @@ pub struct HostTask {
     pub affinity: Affinity,
     /// Nice value, -20 (most urgent) to 19: a factor on the weight of its workload.
     pub nice: i8,
+    /// Where it ran last before the run, and starts; `None`: as its workload says.
+    pub past_cpu: Option<CpuId>,
+    /// It does not start with its workload but when another task starts it, by
+    /// [`Op::StartTask`](crate::program::Op::StartTask).
+    pub is_forked: bool,
 }
 
 /// Where a task of the host may run.
@@ -142,7 +148,7 @@ impl Affinity {
 impl HostTask {
     /// Runs the program with the usual nice value.
     pub fn new(program: Arc<Program>, affinity: Affinity) -> Self {
-        Self { program, affinity, nice: 0 }
+        Self { program, affinity, nice: 0, past_cpu: None, is_forked: false }
     }
 }
 
@@ -305,6 +311,11 @@ impl Workload {
     /// The nice value of one of its tasks; 0 for vCPUs of a guest kernel.
     pub fn nice(&self, task: usize) -> i8 {
         self.programs().get(task).map_or(0, |task| task.nice)
+    }
+
+    /// Whether one of its tasks is started by another.
+    pub fn is_forked(&self, task: usize) -> bool {
+        self.programs().get(task).is_some_and(|task| task.is_forked)
     }
 
     /// How many tasks of the host it consists of: its vCPUs or processes.

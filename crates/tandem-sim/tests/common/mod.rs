@@ -40,6 +40,7 @@ pub fn textbook(
         warmup_ns: 0,
         length_ns,
         stop_at_count: None,
+        gates: 0,
         cgroups: Vec::new(),
         events: Vec::new(),
         homes: Default::default(),

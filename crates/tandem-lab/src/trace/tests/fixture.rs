@@ -57,6 +57,7 @@ pub fn scenario_with(pcpus: u32, vms: &[(&str, u32, bool)]) -> Scenario {
         warmup_ns: 0,
         length_ns: END_NS,
         stop_at_count: None,
+        gates: 0,
         cgroups: Vec::new(),
         events: Vec::new(),
         homes: Default::default(),
