@@ -16,4 +16,5 @@ pub mod stat;
 pub mod statistics;
 pub mod summary;
 pub mod trace;
+pub mod twin;
 pub mod xentrace;

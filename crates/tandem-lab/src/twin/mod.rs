@@ -1,0 +1,26 @@
+//! The twin of a machine: what was recorded there, as programs that run again under other circumstances.
+//!
+//! **Problem.** The order of events in a recording is what one scheduler happened to do. Played back as it is,
+//! it says nothing about another one.
+//!
+//! **Approach.** A [model] keeps the work and its dependencies: how long each task computed between two things
+//! that matter to others, what it waited for, and what it did for others at which point of its work. The
+//! simulator schedules that anew, on the recorded machine or on another one, and the same [measures] are taken
+//! of the recording and of the run.
+//!
+//! **Limits.** The work of a task is what it was, whatever happens to others: a program that does something
+//! else when it comes too late, or spins until something happens, is not understood. [Trust](trust) says of
+//! which tasks that must be feared.
+
+pub mod latency;
+pub mod measures;
+pub mod model;
+pub mod observed;
+pub mod replay;
+pub mod situation;
+mod timers;
+pub mod trust;
+mod understand;
+mod wakers;
+
+pub use model::Model;

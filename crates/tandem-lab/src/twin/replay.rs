@@ -1,0 +1,83 @@
+//! Runs a model, and measures the run as its recording is measured.
+
+use super::latency::idle_exits;
+use super::measures::{Measures, Measuring};
+use super::model::{End, Model};
+use super::observed::Observed;
+use super::situation::{Situation, Staged, stage};
+use tandem_file::file_error::FileError;
+use tandem_recording::Recording;
+use tandem_sim::cost::Idle;
+use tandem_sim::{RunError, run_observed};
+
+/// Measures of each group, in the order of the model's groups, and of all.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// By group.
+    pub groups: Vec<Measures>,
+    /// Of all.
+    pub total: Measures,
+    /// All tasks have done their work.
+    pub is_complete: bool,
+}
+
+/// A recording, understood, and ready to run again.
+#[derive(Debug)]
+pub struct Twin<'a> {
+    /// The recording.
+    pub recording: &'a Recording,
+    /// Its model.
+    pub model: Model,
+    /// How long idle CPUs took to wake.
+    idle: Idle,
+}
+
+impl<'a> Twin<'a> {
+    /// Of a recording, whose tasks are in groups of these names.
+    pub fn new(recording: &'a Recording, group_of: impl Fn(&Recording, usize) -> String) -> Self {
+        Self { recording, model: Model::of(recording, group_of), idle: idle_exits(recording) }
+    }
+
+    /// What the recording says.
+    ///
+    /// # Errors
+    /// If the recorded machine is not one.
+    pub fn recorded(&self) -> Result<Measured, FileError> {
+        let situation = Situation::recorded(self.recording)?;
+        // Tasks that the recording never met are in no group; they have no events either.
+        let mut groups = vec![0; self.recording.about.tasks.len()];
+        for task in &self.model.tasks {
+            groups[task.recorded] = task.group;
+        }
+        let mut measuring = Measuring::new(&situation.machine, &groups, self.model.groups.len());
+        self.recording.events.iter().for_each(|event| measuring.read(event));
+        let (groups, total) = measuring.end(self.model.length_ns);
+        Ok(Measured { groups, total, is_complete: true })
+    }
+
+    /// The scenario of a situation.
+    pub fn stage(&self, situation: &Situation) -> Staged {
+        stage(self.recording, &self.model, situation, self.idle.clone())
+    }
+
+    /// Runs it in a situation.
+    ///
+    /// # Errors
+    /// If the scheduler cannot run it.
+    pub fn run(&self, situation: &Situation, seed: u64) -> Result<Measured, RunError> {
+        let staged = self.stage(situation);
+        let groups: Vec<usize> = staged.tasks.iter().map(|&task| self.model.tasks[task].group).collect();
+        let mut measuring = Measuring::new(&situation.machine, &groups, self.model.groups.len());
+        for (at, &task) in staged.tasks.iter().enumerate() {
+            if self.model.tasks[task].end == End::GoesOn {
+                measuring.cut(at, self.model.length_ns);
+            }
+        }
+        let mut observed = Observed::new(&situation.machine, |event| measuring.read(event));
+        let metrics = run_observed(&staged.scenario, seed, &mut observed)?;
+        let is_complete = metrics.length_ns < staged.scenario.length_ns;
+        let end_ns = metrics.length_ns;
+        let (groups, total) = measuring.end(end_ns);
+        Ok(Measured { groups, total, is_complete })
+    }
+}

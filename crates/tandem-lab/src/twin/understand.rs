@@ -1,0 +1,319 @@
+//! From the events of a recording to its model.
+
+use super::model::{End, Model, ModelTask, Step, Wait, Wakeups};
+use super::timers::{TimerWait, told};
+use super::wakers::{Cause, Wakers};
+use std::collections::{BTreeMap, HashMap};
+use tandem_recording::{Event, Kind, NO_TASK, Recording, TaskState};
+
+/// From a wake-up to the end of the waker's turn, ns, within which it counts as about to wait itself: what the
+/// kernel's code takes to get from the one to the other, as when a message is sent and the answer awaited. An
+/// assumption.
+const SOON_NS: u64 = 20_000;
+
+impl Model {
+    /// Understands a recording, whose tasks are in groups of these names.
+    pub fn of(recording: &Recording, group_of: impl Fn(&Recording, usize) -> String) -> Self {
+        let mut reading = Reading::new(recording);
+        for event in &recording.events {
+            reading.read(event);
+        }
+        reading.end(recording, group_of)
+    }
+}
+
+/// A task that has computed for such a part of the recording, and still did at its end, would have gone on: an
+/// assumption.
+const GOES_ON_PART: u64 = 20;
+
+/// A task while its recording is read.
+#[derive(Default)]
+struct Life {
+    met: bool,
+    is_forked: bool,
+    ended: bool,
+    first_cpu: Option<u32>,
+    steps: Vec<Step>,
+    /// Since when it has a CPU, as far as its work is not yet among its steps, ns.
+    since_ns: Option<u64>,
+    /// Work that is not yet among its steps, ns.
+    work_ns: u64,
+    /// Since when it waits, ns, unless it has been woken.
+    waits_since_ns: Option<u64>,
+    /// A wake-up that came before it had left its CPU.
+    early: Option<Cause>,
+    /// Gate of that wake-up, if a task did it.
+    early_gate: Option<u32>,
+    /// Its waits for timers: where among its steps, by timer.
+    timer_waits: BTreeMap<u32, Vec<(usize, TimerWait)>>,
+    /// Its last step that wakes another, and when it did.
+    last_open: Option<(usize, u64)>,
+    wakeups: Wakeups,
+}
+
+struct Reading<'a> {
+    recording: &'a Recording,
+    wakers: Wakers,
+    lives: Vec<Life>,
+    /// Whether anything has been heard of a CPU.
+    heard_of: Vec<bool>,
+    gates: u32,
+}
+
+impl<'a> Reading<'a> {
+    fn new(recording: &'a Recording) -> Self {
+        let about = &recording.about;
+        Self {
+            recording,
+            wakers: Wakers::new(about),
+            lives: about.tasks.iter().map(|_| Life::default()).collect(),
+            heard_of: vec![false; about.cpus as usize],
+            gates: 0,
+        }
+    }
+
+    fn life(&mut self, task: u32) -> Option<&mut Life> {
+        self.lives.get_mut(task as usize)
+    }
+
+    fn read(&mut self, event: &Event) {
+        match event.kind {
+            Kind::Switch => {
+                self.leaves(event);
+                self.comes(event);
+                if let Some(heard_of) = self.heard_of.get_mut(event.cpu as usize) {
+                    *heard_of = true;
+                }
+            }
+            Kind::Wake => self.wakes(event),
+            Kind::WakeNew => self.starts(event),
+            Kind::Interrupt => self.wakers.interrupted(event),
+            Kind::Fork | Kind::Exec | Kind::Exit | Kind::GuestExit | Kind::GuestEnter | Kind::HaltPoll => {}
+        }
+    }
+
+    /// The task of a switch leaves its CPU.
+    fn leaves(&mut self, event: &Event) {
+        let is_first = !self.heard_of.get(event.cpu as usize).copied().unwrap_or(true);
+        let Some(life) = self.life(event.task) else { return };
+        if !life.met && is_first {
+            // It was there before the recording.
+            life.since_ns = Some(0);
+            life.first_cpu = Some(event.cpu);
+        }
+        life.met = true;
+        life.account(event.at_ns);
+        life.since_ns = None;
+        match event.state() {
+            TaskState::Runnable => life.early = None,
+            TaskState::Dead => {
+                life.flush();
+                life.ended = true;
+            }
+            TaskState::Interruptible | TaskState::Uninterruptible | TaskState::Stopped => {
+                life.flush();
+                life.waits_since_ns = Some(event.at_ns);
+                if let Some((at, opened_ns)) = life.last_open.take()
+                    && event.at_ns - opened_ns <= SOON_NS
+                    && let Step::Open { is_last, .. } = &mut life.steps[at]
+                {
+                    *is_last = true;
+                }
+            }
+        }
+    }
+
+    /// The other task of a switch gets the CPU.
+    fn comes(&mut self, event: &Event) {
+        let at_ns = event.at_ns;
+        let Some(life) = self.lives.get_mut(event.other as usize) else { return };
+        if !life.met {
+            life.met = true;
+            life.first_cpu = Some(event.cpu);
+        }
+        if let Some(from_ns) = life.waits_since_ns.take() {
+            // Nobody woke it since it left its CPU: somebody did while it was about to.
+            let cause = life.early.take().unwrap_or(Cause::Unknown);
+            let gate = life.early_gate.take();
+            life.waited(cause, gate, from_ns, at_ns);
+        }
+        life.early = None;
+        life.since_ns = Some(at_ns);
+    }
+
+    fn wakes(&mut self, event: &Event) {
+        let cause = self.wakers.cause(event);
+        let Some(life) = self.lives.get(event.task as usize) else { return };
+        let is_new = !life.met;
+        let gate = match cause {
+            Cause::Task(waker) if waker != event.task => self.opens(waker, event.at_ns),
+            _ => None,
+        };
+        let cause = match (cause, gate) {
+            (Cause::Task(_), None) => Cause::Unknown,
+            (cause, _) => cause,
+        };
+        let life = &mut self.lives[event.task as usize];
+        if is_new {
+            // It has waited since before the recording.
+            life.met = true;
+            life.waits_since_ns = Some(0);
+        }
+        match life.waits_since_ns.take() {
+            Some(from_ns) => life.waited(cause, gate, from_ns, event.at_ns),
+            None if life.since_ns.is_some() => (life.early, life.early_gate) = (Some(cause), gate),
+            None => {}
+        }
+    }
+
+    /// A task opens a gate at this point of its work; which.
+    fn opens(&mut self, task: u32, at_ns: u64) -> Option<u32> {
+        let gate = self.gates;
+        let is_first_of_cpu = |life: &Life| life.since_ns.is_none() && !life.met;
+        let life = self.lives.get_mut(task as usize)?;
+        if is_first_of_cpu(life) {
+            life.met = true;
+            life.since_ns = Some(0);
+        }
+        life.account(at_ns);
+        life.flush();
+        life.last_open = Some((life.steps.len(), at_ns));
+        life.steps.push(Step::Open { gate, is_last: false });
+        self.gates += 1;
+        Some(gate)
+    }
+
+    /// A task begins its life.
+    fn starts(&mut self, event: &Event) {
+        let parent = event.other;
+        let Some(child) = self.lives.get_mut(event.task as usize).filter(|life| !life.met) else { return };
+        child.met = true;
+        if parent == NO_TASK || parent == event.task {
+            child.waited(Cause::Unknown, None, 0, event.at_ns);
+            return;
+        }
+        child.is_forked = true;
+        if let Some(parent) = self.life(parent) {
+            parent.met = true;
+            parent.account(event.at_ns);
+            parent.flush();
+            parent.steps.push(Step::Fork(event.task));
+        }
+    }
+
+    fn end(mut self, recording: &Recording, group_of: impl Fn(&Recording, usize) -> String) -> Model {
+        let about = &self.recording.about;
+        for life in &mut self.lives {
+            life.account(about.length_ns);
+            life.flush();
+            life.tell_timers(&about.timers);
+        }
+        let mut model = Model { gates: self.gates, length_ns: about.length_ns, ..Model::default() };
+        // Positions of recorded tasks among those of the model: some were never met.
+        let mut numbers = vec![None; self.lives.len()];
+        let mut groups: HashMap<String, usize> = HashMap::new();
+        for (recorded, life) in self.lives.into_iter().enumerate().filter(|(_, life)| life.met) {
+            numbers[recorded] = Some(model.tasks.len() as u32);
+            let name = group_of(recording, recorded);
+            let group = *groups.entry(name.clone()).or_insert_with(|| {
+                model.groups.push(name);
+                model.groups.len() - 1
+            });
+            model.wakeups += life.wakeups;
+            model.tasks.push(ModelTask {
+                recorded,
+                group,
+                first_cpu: life.first_cpu,
+                is_forked: life.is_forked,
+                end: life.end(about.length_ns),
+                steps: life.steps,
+                wakeups: life.wakeups,
+            });
+        }
+        for step in model.tasks.iter_mut().flat_map(|task| &mut task.steps) {
+            if let Step::Fork(child) = step {
+                *child = numbers[*child as usize].expect("who is forked was met");
+            }
+        }
+        model
+    }
+}
+
+impl Life {
+    /// Adds its work up to this time.
+    fn account(&mut self, now_ns: u64) {
+        if let Some(since_ns) = &mut self.since_ns {
+            self.work_ns += now_ns.saturating_sub(*since_ns);
+            *since_ns = now_ns;
+        }
+    }
+
+    /// What it does at the end of the recording.
+    fn end(&self, length_ns: u64) -> End {
+        let work_ns = |step: &Step| match step {
+            Step::Work(ns) => *ns,
+            _ => 0,
+        };
+        let burst = self.steps.iter().rev().take_while(|step| !matches!(step, Step::Wait(_)));
+        let burst_ns: u64 = burst.map(work_ns).sum();
+        if self.ended {
+            End::Ended
+        } else if self.waits_since_ns.is_none() && burst_ns >= length_ns / GOES_ON_PART {
+            End::GoesOn
+        } else {
+            End::Waits
+        }
+    }
+
+    /// Puts its work among its steps.
+    fn flush(&mut self) {
+        match std::mem::take(&mut self.work_ns) {
+            0 => {}
+            work_ns => self.steps.push(Step::Work(work_ns)),
+        }
+    }
+
+    /// It has waited, and this has ended it.
+    fn waited(&mut self, cause: Cause, gate: Option<u32>, from_ns: u64, to_ns: u64) {
+        self.last_open = None;
+        let wait = match (cause, gate) {
+            (Cause::Task(_), Some(gate)) => {
+                self.wakeups.by_tasks += 1;
+                Wait::Gate(gate)
+            }
+            (Cause::Timer(timer), _) => {
+                self.wakeups.by_timers += 1;
+                let wait = TimerWait { from_ns, to_ns };
+                self.timer_waits.entry(timer).or_default().push((self.steps.len(), wait));
+                Wait::For(to_ns - from_ns)
+            }
+            (Cause::Device, _) => {
+                self.wakeups.by_devices += 1;
+                Wait::For(to_ns - from_ns)
+            }
+            (Cause::Outside, _) => {
+                self.wakeups.by_devices += 1;
+                Wait::Until(to_ns)
+            }
+            (Cause::Task(_) | Cause::Unknown, _) => {
+                self.wakeups.unknown += 1;
+                // Before the recording there was a past.
+                if from_ns == 0 { Wait::Until(to_ns) } else { Wait::For(to_ns - from_ns) }
+            }
+        };
+        self.steps.push(Step::Wait(wait));
+    }
+
+    /// Its waits for timers become what they were.
+    fn tell_timers(&mut self, names: &[String]) {
+        for (timer, waits) in &self.timer_waits {
+            let function = names.get(*timer as usize).map_or("", String::as_str);
+            let times: Vec<TimerWait> = waits.iter().map(|(_, wait)| *wait).collect();
+            for ((at, wait), what) in waits.iter().zip(told(function, &times)) {
+                // What it had begun to wait for before the recording has its time.
+                let what = if wait.from_ns == 0 { Wait::Until(wait.to_ns) } else { what };
+                self.steps[*at] = Step::Wait(what);
+            }
+        }
+    }
+}
