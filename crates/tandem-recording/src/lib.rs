@@ -9,11 +9,16 @@
 //!
 //! **Times** are ns since the start of the recording, from one clock for all CPUs.
 
+mod bytes;
+pub mod error;
 pub mod event;
 pub mod facts;
+pub mod file;
 
+pub use error::{OpenError, TraceError};
 pub use event::{Context, Event, Kind, NO_TASK, Source, TaskState};
 pub use facts::{About, Cgroup, Lost, Scheduler, Task, Vm};
+pub use file::{RecordingWriter, WriteError};
 
 /// A recording of a machine.
 #[derive(Clone, Debug, Default, PartialEq)]
