@@ -58,6 +58,10 @@ impl<'a> Bytes<'a> {
         Ok(self.array::<1>()?[0])
     }
 
+    pub fn u32(&mut self) -> Result<u32, TraceError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
     pub fn u64(&mut self) -> Result<u64, TraceError> {
         Ok(u64::from_le_bytes(self.array()?))
     }

@@ -14,6 +14,7 @@ pub mod error;
 pub mod event;
 pub mod facts;
 pub mod file;
+pub mod ftrace;
 
 pub use error::{OpenError, TraceError};
 pub use event::{Context, Event, Kind, NO_TASK, Source, TaskState};
