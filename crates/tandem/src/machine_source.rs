@@ -50,7 +50,7 @@ fn reporting((machine, assumed): (Machine, Vec<String>)) -> Machine {
 }
 
 /// A preset's name comes before that of a file, which is still reached as `./NAME`.
-fn preset_or_file(name: &str) -> Result<Machine, BadInput> {
+pub fn preset_or_file(name: &str) -> Result<Machine, BadInput> {
     if let Some(machine) = preset(name) {
         return Ok(machine);
     }

@@ -14,13 +14,17 @@ mod generate;
 mod machine_source;
 mod place;
 mod prefer;
+mod recording_source;
+mod replay;
 mod reproduce;
 mod schema;
 mod sim;
 mod stat;
 mod top;
 mod topology;
+mod tune;
 mod vms;
+mod what_if;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -43,6 +47,12 @@ enum Verb {
     Place(place::Args),
     /// Run one scenario and print what it measured
     Sim(sim::Args),
+    /// Run what was recorded again, as it was or otherwise, and print both side by side
+    Replay(replay::Args),
+    /// Show what changes of a recorded machine would do, and advise one
+    WhatIf(what_if::Args),
+    /// Search settings of the scheduler for a recorded machine
+    Tune(tune::Args),
     /// Search for a case that breaks a promise of the scheduler
     Check(check::Args),
     /// Run experiments and print the published results beside the simulated ones
@@ -74,6 +84,9 @@ fn main() -> ExitCode {
         Verb::Topology(args) => topology::run(&args),
         Verb::Place(args) => place::run(&args),
         Verb::Sim(args) => sim::run(&args),
+        Verb::Replay(args) => replay::run(&args),
+        Verb::WhatIf(args) => what_if::run(&args),
+        Verb::Tune(args) => tune::run(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Calibrate(args) => calibrate::run(&args),

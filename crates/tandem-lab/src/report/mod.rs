@@ -17,6 +17,7 @@ mod number;
 mod onset;
 mod outcome;
 mod plot;
+pub(crate) use plot::svg;
 mod table;
 
 #[cfg(test)]

@@ -12,15 +12,20 @@
 //! else when it comes too late, or spins until something happens, is not understood. [Trust](trust) says of
 //! which tasks that must be feared.
 
+pub mod comparison;
+pub mod grouping;
 pub mod latency;
 pub mod measures;
 pub mod model;
 pub mod observed;
+pub mod picture;
 pub mod replay;
 pub mod situation;
 mod timers;
 pub mod trust;
+pub mod tune;
 mod understand;
 mod wakers;
+pub mod what_if;
 
 pub use model::Model;

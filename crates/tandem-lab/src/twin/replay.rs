@@ -1,8 +1,9 @@
 //! Runs a model, and measures the run as its recording is measured.
 
+use super::grouping::GroupBy;
 use super::latency::idle_exits;
 use super::measures::{Measures, Measuring};
-use super::model::{End, Model};
+use super::model::{End, Model, ModelTask};
 use super::observed::Observed;
 use super::situation::{Situation, Staged, stage};
 use tandem_file::file_error::FileError;
@@ -33,9 +34,9 @@ pub struct Twin<'a> {
 }
 
 impl<'a> Twin<'a> {
-    /// Of a recording, whose tasks are in groups of these names.
-    pub fn new(recording: &'a Recording, group_of: impl Fn(&Recording, usize) -> String) -> Self {
-        Self { recording, model: Model::of(recording, group_of), idle: idle_exits(recording) }
+    /// Of a recording, whose tasks are measured in such groups.
+    pub fn new(recording: &'a Recording, by: GroupBy) -> Self {
+        Self { recording, model: Model::of(recording, by), idle: idle_exits(recording) }
     }
 
     /// What the recording says.
@@ -53,6 +54,17 @@ impl<'a> Twin<'a> {
         self.recording.events.iter().for_each(|event| measuring.read(event));
         let (groups, total) = measuring.end(self.model.length_ns);
         Ok(Measured { groups, total, is_complete: true })
+    }
+
+    /// The recorded `cpu.weight` of a group: of the first of its tasks that has one, or the usual one.
+    pub fn recorded_weight(&self, group: &str) -> f64 {
+        let about = &self.recording.about;
+        let weight = |task: &ModelTask| {
+            let cgroup = about.tasks[task.recorded].cgroup.and_then(|cgroup| about.cgroups.get(cgroup));
+            cgroup.and_then(|cgroup| cgroup.weight)
+        };
+        let members = self.model.tasks.iter().filter(|task| self.model.groups[task.group] == group);
+        members.filter_map(weight).next().map_or(100.0, |weight| weight as f64)
     }
 
     /// The scenario of a situation.
@@ -80,4 +92,10 @@ impl<'a> Twin<'a> {
         let (groups, total) = measuring.end(end_ns);
         Ok(Measured { groups, total, is_complete })
     }
+}
+
+/// Runs it in a situation once for each seed, at the same time as far as there are CPUs.
+pub fn run_all(twin: &Twin<'_>, situation: &Situation, seeds: &[u64]) -> Vec<Result<Measured, RunError>> {
+    use rayon::prelude::*;
+    seeds.par_iter().map(|&seed| twin.run(situation, seed)).collect()
 }

@@ -2,12 +2,17 @@
 
 use super::model::{End, Model, ModelTask, Step, Wait};
 use crate::machine_file::parse_machine;
+use crate::scenario::policy::PolicyTable;
+use crate::scenario::policy::scheduler::SchedulerName;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
+use tandem_file::located::SourceFile;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::{Machine, MachineBuilder, parse_cpulist};
 use tandem_recording::Recording;
+use tandem_settings::Settings;
 use tandem_sim::cost::{CostModels, Idle, Timer};
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings, Preemption};
 use tandem_sim::program::{Amount, Op, Program};
@@ -32,6 +37,8 @@ pub struct Situation {
     pub homes: Homes,
     /// What is different for a group, by its name.
     pub changes: BTreeMap<String, Change>,
+    /// Where single tasks may run instead, by position in the recording.
+    pub pins: BTreeMap<usize, CpuMask>,
 }
 
 /// What is different for a group of tasks.
@@ -43,6 +50,10 @@ pub struct Change {
     pub nice: Option<i8>,
     /// Where its tasks may run.
     pub cpus: Option<CpuMask>,
+    /// Where its tasks prefer to run.
+    pub prefers: Option<CpuMask>,
+    /// How much CPU time it may use.
+    pub limit: Option<BandwidthLimit>,
     /// How often it is there; 1 if `None`.
     pub copies: Option<u32>,
 }
@@ -63,7 +74,40 @@ impl Situation {
             policy: PolicySettings::Linux(linux(recording)),
             homes: Homes::Given,
             changes: BTreeMap::new(),
+            pins: BTreeMap::new(),
         })
+    }
+}
+
+impl Situation {
+    /// Gives the machine another scheduler, with its defaults; Linux is the recorded one. Paths begin in the
+    /// current folder.
+    ///
+    /// # Errors
+    /// A sentence, if it cannot be used there.
+    pub fn set_scheduler(&mut self, name: SchedulerName) -> Result<(), String> {
+        if name == SchedulerName::Linux {
+            return Ok(());
+        }
+        self.set_table(PolicyTable { host: Some(name.into()), ..PolicyTable::default() }, "")
+    }
+
+    /// Gives the machine the scheduler tandem with these settings.
+    ///
+    /// # Errors
+    /// A sentence, if it cannot be used there.
+    pub fn set_tandem(&mut self, settings: &Settings) -> Result<(), String> {
+        let own = toml::Table::try_from(settings.scheduler_only()).map_err(|error| error.to_string())?;
+        let keys = ["host", "tandem", "settings"];
+        let text = keys.iter().rev().fold(own, |value, key| toml::Table::from_iter([((*key).into(), value.into())]));
+        let text = toml::to_string(&text).map_err(|error| error.to_string())?;
+        let source = SourceFile::new(Path::new("settings"), &text);
+        self.set_table(source.parse().map_err(|error| error.to_string())?, &text)
+    }
+
+    fn set_table(&mut self, table: PolicyTable, text: &str) -> Result<(), String> {
+        self.policy = table.host_settings(&self.machine, &SourceFile::new(Path::new("settings"), text))?;
+        Ok(())
     }
 }
 
@@ -190,11 +234,15 @@ impl Stage<'_> {
         }
         let change = self.change(members).cloned().unwrap_or_default();
         let tasks = members.tasks.iter().map(|&at| self.host_task(&self.model.tasks[at], &change)).collect();
+        let cgroup = match change.limit {
+            Some(limit) => Some(self.cgroups.limited(&name, members.cgroup, limit)),
+            None => members.cgroup,
+        };
         let nodes = self.situation.machine.node_count();
         let weight = f64::from(Workload::DEFAULT_WEIGHT) * change.weight_factor.unwrap_or(1.0);
         let workload = Workload {
             group: group.clone(),
-            cgroup: members.cgroup,
+            cgroup,
             weight: weight.round().clamp(1.0, 65_535.0) as u32,
             counters: vec!["done".into()],
             ..Workload::new(name, WorkloadKind::Processes(tasks), vec![1.0 / nodes as f64; nodes])
@@ -214,16 +262,19 @@ impl Stage<'_> {
             }
             (!mask.is_empty() && mask != *machine.all_cpus()).then(|| Arc::new(mask))
         };
-        let cpus = change.cpus.clone().map(Arc::new).or_else(recorded_cpus);
+        let pin = self.situation.pins.get(&task.recorded).or(change.cpus.as_ref());
+        let cpus = pin.cloned().map(Arc::new).or_else(recorded_cpus);
         let cpus = cpus.unwrap_or_else(|| self.everywhere.clone());
         let is_real_time = facts.priority.is_some_and(|priority| priority < 100);
         let nice = facts.nice().unwrap_or(if is_real_time { *Process::NICE.start() } else { 0 });
         let past_cpu = task.first_cpu.and_then(|cpu| machine.find_cpu(cpu)).filter(|cpu| cpus.contains(*cpu));
+        let soft = change.prefers.as_ref().map(|prefers| Arc::new(prefers.and(&cpus)));
+        let affinity = Affinity { hard: cpus, soft: soft.filter(|soft| !soft.is_empty()) };
         HostTask {
             nice: change.nice.unwrap_or(nice),
             past_cpu,
             is_forked: task.is_forked,
-            ..HostTask::new(Arc::default(), Affinity::hard(cpus))
+            ..HostTask::new(Arc::default(), affinity)
         }
     }
 
@@ -383,6 +434,15 @@ impl Cgroups {
             made.of_recorded.push(at.flatten());
         }
         made
+    }
+
+    /// A cgroup with a limit, below that one.
+    fn limited(&mut self, name: &str, parent: Option<usize>, limit: BandwidthLimit) -> usize {
+        let above = parent.map_or(String::new(), |parent| format!("{}/", self.cgroups[parent].path));
+        let path = format!("{above}limit of {}", name.replace('/', "-"));
+        let weight = Cgroup::DEFAULT_WEIGHT;
+        self.cgroups.push(Cgroup { path, parent, weight, limit: Some(limit) });
+        self.cgroups.len() - 1
     }
 
     /// The cgroup of this path, after those above it.

@@ -1,5 +1,6 @@
 //! From the events of a recording to its model.
 
+use super::grouping::GroupBy;
 use super::model::{End, Model, ModelTask, Step, Wait, Wakeups};
 use super::timers::{TimerWait, told};
 use super::wakers::{Cause, Wakers};
@@ -12,13 +13,13 @@ use tandem_recording::{Event, Kind, NO_TASK, Recording, TaskState};
 const SOON_NS: u64 = 20_000;
 
 impl Model {
-    /// Understands a recording, whose tasks are in groups of these names.
-    pub fn of(recording: &Recording, group_of: impl Fn(&Recording, usize) -> String) -> Self {
+    /// Understands a recording, whose tasks are measured in such groups.
+    pub fn of(recording: &Recording, by: GroupBy) -> Self {
         let mut reading = Reading::new(recording);
         for event in &recording.events {
             reading.read(event);
         }
-        reading.end(recording, group_of)
+        reading.end(recording, by)
     }
 }
 
@@ -201,7 +202,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn end(mut self, recording: &Recording, group_of: impl Fn(&Recording, usize) -> String) -> Model {
+    fn end(mut self, recording: &Recording, by: GroupBy) -> Model {
         let about = &self.recording.about;
         for life in &mut self.lives {
             life.account(about.length_ns);
@@ -214,7 +215,7 @@ impl<'a> Reading<'a> {
         let mut groups: HashMap<String, usize> = HashMap::new();
         for (recorded, life) in self.lives.into_iter().enumerate().filter(|(_, life)| life.met) {
             numbers[recorded] = Some(model.tasks.len() as u32);
-            let name = group_of(recording, recorded);
+            let name = by.name(recording, recorded);
             let group = *groups.entry(name.clone()).or_insert_with(|| {
                 model.groups.push(name);
                 model.groups.len() - 1

@@ -9,7 +9,7 @@ mod heat_map;
 mod lines;
 mod scale;
 mod scatter;
-mod svg;
+pub(crate) mod svg;
 
 pub use dots::dots;
 pub use heat_map::heat_map;

@@ -1,0 +1,324 @@
+//! Measures of a recording beside those of runs of its model, as a table and as JSON.
+
+use super::measures::{Measures, Migrations};
+use super::model::{Model, Wakeups};
+use super::replay::Measured;
+use super::trust::Doubt;
+use crate::statistics::{mean, t_quantile};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use tandem_file::shown::readable;
+use tandem_recording::Recording;
+
+/// The measures of a group, in the units of people.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// On a CPU, s.
+    pub run_s: f64,
+    /// Runnable without one, s.
+    pub wait_s: f64,
+    /// Neither, s.
+    pub sleep_s: f64,
+    /// Tasks that left a CPU.
+    pub switches: f64,
+    /// Those that could have gone on.
+    pub preemptions: f64,
+    /// Turns on another CPU than the one before.
+    pub migrations: f64,
+    /// The median wait, us.
+    pub wait_p50_us: f64,
+    /// The 95th percentile, us.
+    pub wait_p95_us: f64,
+    /// The 99th percentile, us.
+    pub wait_p99_us: f64,
+    /// The longest wait, us.
+    pub wait_max_us: f64,
+    /// From the first turn of a task to the end of the last, s.
+    pub span_s: f64,
+}
+
+impl From<&Measures> for Row {
+    fn from(of: &Measures) -> Self {
+        let s = |ns: u64| ns as f64 / 1e9;
+        let us = |share: f64| of.wait_percentile_ns(share) as f64 / 1e3;
+        Self {
+            run_s: s(of.run_ns),
+            wait_s: s(of.wait_ns),
+            sleep_s: s(of.sleep_ns),
+            switches: of.switches as f64,
+            preemptions: of.preemptions as f64,
+            migrations: of.migrations.total() as f64,
+            wait_p50_us: us(0.5),
+            wait_p95_us: us(0.95),
+            wait_p99_us: us(0.99),
+            wait_max_us: us(1.0),
+            span_s: s(of.span_ns),
+        }
+    }
+}
+
+impl Row {
+    /// Its numbers, in order.
+    pub fn values(&self) -> [f64; 11] {
+        [
+            self.run_s,
+            self.wait_s,
+            self.sleep_s,
+            self.switches,
+            self.preemptions,
+            self.migrations,
+            self.wait_p50_us,
+            self.wait_p95_us,
+            self.wait_p99_us,
+            self.wait_max_us,
+            self.span_s,
+        ]
+    }
+
+    fn of_values(values: [f64; 11]) -> Self {
+        let [run_s, wait_s, sleep_s, switches, preemptions, migrations, p50, p95, p99, max, span_s] = values;
+        Self {
+            run_s,
+            wait_s,
+            sleep_s,
+            switches,
+            preemptions,
+            migrations,
+            wait_p50_us: p50,
+            wait_p95_us: p95,
+            wait_p99_us: p99,
+            wait_max_us: max,
+            span_s,
+        }
+    }
+}
+
+/// Means over runs with different seeds, and the ends of their 95% confidence intervals.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulated {
+    /// The means.
+    pub mean: Row,
+    /// The low and the high ends; `None` from one run.
+    pub interval: Option<(Row, Row)>,
+}
+
+impl Simulated {
+    /// Of runs, of which there is at least one.
+    pub fn of(runs: &[Row]) -> Self {
+        let values: Vec<[f64; 11]> = runs.iter().map(Row::values).collect();
+        let means = std::array::from_fn(|at| mean(values.iter().map(|row| row[at])).unwrap_or(0.0));
+        let half_width = |at: usize| {
+            let freedom = values.len() as f64 - 1.0;
+            let squares: f64 = values.iter().map(|row| (row[at] - means[at] as f64).powi(2)).sum();
+            t_quantile(0.95, freedom) * (squares / freedom / values.len() as f64).sqrt()
+        };
+        let interval = (values.len() > 1).then(|| {
+            let halves: [f64; 11] = std::array::from_fn(half_width);
+            let low = std::array::from_fn(|at| (means[at] - halves[at]).max(0.0));
+            (Row::of_values(low), Row::of_values(std::array::from_fn(|at| means[at] + halves[at])))
+        });
+        Self { mean: Row::of_values(means), interval }
+    }
+}
+
+/// A group, recorded and simulated.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The name of the group, as a stranger may have chosen it.
+    pub group: String,
+    /// What was recorded.
+    pub recorded: Row,
+    /// Where it went when it changed its CPU.
+    pub recorded_migrations: Migrations,
+    /// What the runs gave.
+    pub simulated: Simulated,
+    /// The means of where it went.
+    pub simulated_migrations: [f64; 4],
+    /// Doubts, with how many of its tasks they concern.
+    pub doubts: BTreeMap<Doubt, usize>,
+    /// Its wake-ups by what caused them.
+    pub wakeups: Wakeups,
+}
+
+/// A recording beside the runs of its model.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Share of the wake-ups whose cause is known, percent.
+    pub attributed_pct: f64,
+    /// Events that the recording has lost.
+    pub lost_events: u64,
+    /// How many runs there were.
+    pub runs: usize,
+    /// Runs in which not all work was done in the longest time that they may take.
+    pub incomplete: usize,
+    /// Of all tasks.
+    pub total: Pair,
+    /// Of each group, that with the most CPU time first.
+    pub groups: Vec<Pair>,
+}
+
+impl Comparison {
+    /// Of a recording and runs of its model, of which there is at least one. `doubts` are about the tasks of
+    /// the model.
+    pub fn new(
+        recording: &Recording,
+        model: &Model,
+        recorded: &Measured,
+        runs: &[Measured],
+        doubts: &[Vec<Doubt>],
+    ) -> Self {
+        let pair =
+            |name: &str, recorded: &Measures, of: &dyn Fn(&Measured) -> &Measures, group: Option<usize>| {
+                let rows: Vec<Row> = runs.iter().map(|run| Row::from(of(run))).collect();
+                let members = || {
+                    let all = model.tasks.iter().zip(doubts);
+                    all.filter(move |(task, _)| group.is_none_or(|group| task.group == group))
+                };
+                let mut counted = BTreeMap::new();
+                for doubt in members().flat_map(|(_, doubts)| doubts) {
+                    *counted.entry(*doubt).or_default() += 1;
+                }
+                let mut wakeups = Wakeups::default();
+                members().for_each(|(task, _)| wakeups += task.wakeups);
+                let moved = |of_run: fn(&Migrations) -> u64| {
+                    mean(runs.iter().map(|run| of_run(&of(run).migrations) as f64)).unwrap_or(0.0)
+                };
+                Pair {
+                    group: name.to_owned(),
+                    recorded: Row::from(recorded),
+                    recorded_migrations: recorded.migrations,
+                    simulated: Simulated::of(&rows),
+                    simulated_migrations: [
+                        moved(|it| it.core),
+                        moved(|it| it.llc),
+                        moved(|it| it.node),
+                        moved(|it| it.machine),
+                    ],
+                    doubts: counted,
+                    wakeups,
+                }
+            };
+        let mut groups: Vec<Pair> = (model.groups.iter().enumerate())
+            .map(|(at, name)| {
+                pair(name, &recorded.groups[at], &move |run: &Measured| &run.groups[at], Some(at))
+            })
+            .collect();
+        groups.sort_by(|a, b| b.recorded.run_s.total_cmp(&a.recorded.run_s));
+        Self {
+            attributed_pct: model.wakeups.attributed_pct(),
+            lost_events: recording.about.lost_events(),
+            runs: runs.len(),
+            incomplete: runs.iter().filter(|run| !run.is_complete).count(),
+            total: pair("total", &recorded.total, &|run: &Measured| &run.total, None),
+            groups,
+        }
+    }
+
+    /// The whole comparison as JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        let of_pair = |pair: &Pair| {
+            let [core, llc, node, machine] = pair.simulated_migrations;
+            let mut value = serde_json::json!({
+                "recorded": pair.recorded,
+                "simulated": pair.simulated.mean,
+                "recorded_migrations_within": pair.recorded_migrations,
+                "simulated_migrations_within": { "core": core, "llc": llc, "node": node, "machine": machine },
+                "attributed_wakeups_pct": pair.wakeups.attributed_pct(),
+            });
+            if let Some((low, high)) = &pair.simulated.interval {
+                value["simulated_low"] = serde_json::json!(low);
+                value["simulated_high"] = serde_json::json!(high);
+            }
+            if !pair.doubts.is_empty() {
+                let doubts = pair.doubts.iter().map(|(doubt, tasks)| {
+                    serde_json::json!({ "doubt": doubt, "tasks": tasks, "words": doubt.words() })
+                });
+                value["doubts"] = doubts.collect();
+            }
+            value
+        };
+        let groups = self.groups.iter().map(|pair| {
+            let mut value = of_pair(pair);
+            value["group"] = pair.group.as_str().into();
+            value
+        });
+        serde_json::json!({
+            "attributed_wakeups_pct": self.attributed_pct,
+            "lost_events": self.lost_events,
+            "runs": self.runs,
+            "incomplete_runs": self.incomplete,
+            "total": of_pair(&self.total),
+            "groups": groups.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Groups that a table shows.
+const GROUPS_SHOWN: usize = 15;
+/// Characters of a group's name that a table shows.
+const NAME_WIDTH: usize = 24;
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:NAME_WIDTH$} {:9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>9} {:>9} {:>8}",
+            "group",
+            "",
+            "run s",
+            "wait s",
+            "switches",
+            "preempt.",
+            "migr.",
+            "p50 us",
+            "p95 us",
+            "p99 us",
+            "span s"
+        )?;
+        for pair in std::iter::once(&self.total).chain(self.groups.iter().take(GROUPS_SHOWN)) {
+            let name: String = readable(&pair.group, &[]).chars().take(NAME_WIDTH).collect();
+            line(f, &name, "recorded", &pair.recorded)?;
+            line(f, "", "simulated", &pair.simulated.mean)?;
+        }
+        if self.groups.len() > GROUPS_SHOWN {
+            writeln!(f, "{} more groups: --format json has all", self.groups.len() - GROUPS_SHOWN)?;
+        }
+        writeln!(f)?;
+        writeln!(
+            f,
+            "The cause of {:.1}% of the wake-ups is known; {} events were lost; means of {} runs.",
+            self.attributed_pct, self.lost_events, self.runs
+        )?;
+        if self.incomplete > 0 {
+            writeln!(
+                f,
+                "Not trusted: in {} runs not all of the recorded work came to its end.",
+                self.incomplete
+            )?;
+        }
+        for pair in &self.groups {
+            for (doubt, tasks) in &pair.doubts {
+                let name = readable(&pair.group, &[]);
+                writeln!(f, "Not trusted: {tasks} tasks of {name} {}.", doubt.words())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, name: &str, of: &str, row: &Row) -> fmt::Result {
+    writeln!(
+        f,
+        "{name:NAME_WIDTH$} {of:9} {:>8.3} {:>8.3} {:>8.0} {:>8.0} {:>7.0} {:>9.1} {:>9.1} {:>9.1} {:>8.3}",
+        row.run_s,
+        row.wait_s,
+        row.switches,
+        row.preemptions,
+        row.migrations,
+        row.wait_p50_us,
+        row.wait_p95_us,
+        row.wait_p99_us,
+        row.span_s
+    )
+}

@@ -1,0 +1,357 @@
+//! A search for settings of the scheduler that make a measure of a replay small.
+//!
+//! **Approach.** Some settings of the scheduler, each on a grid that grows by a factor, are searched in turns: a
+//! first part of the trials draws all of them at random, the rest changes one or two of the best so far. A trial
+//! runs on the *training* seeds and counts the mean of the measure. In the end the best one and the defaults run
+//! on *other* seeds, and that is the result: what was best on the training seeds was in part lucky there.
+//!
+//! **Limits.** It is plain, so that it is honest: no model of the measure, no gradients. It finds no better
+//! settings than the replay can tell apart.
+
+use super::comparison::Row;
+use super::replay::{Measured, Twin, run_all};
+use super::situation::Situation;
+use crate::statistics::{Effect, mean, paired_effect};
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::fmt;
+use tandem_file::units::Duration;
+use tandem_settings::Settings;
+
+/// Part of the trials that draws all settings at random.
+const RANDOM_PART: f64 = 0.4;
+
+/// What to make small, or large: a measure of a group, or of all.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objective {
+    measure: Measure,
+    /// The group; all if `None`.
+    group: Option<String>,
+    is_larger_better: bool,
+}
+
+/// A measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measure {
+    Run,
+    Wait,
+    WaitP50,
+    WaitP95,
+    WaitP99,
+    WaitMax,
+    Switches,
+    Preemptions,
+    Migrations,
+    Span,
+}
+
+/// Measures, with the names that they have in objectives.
+const MEASURES: [(&str, Measure); 10] = [
+    ("run", Measure::Run),
+    ("wait", Measure::Wait),
+    ("wait_p50", Measure::WaitP50),
+    ("wait_p95", Measure::WaitP95),
+    ("wait_p99", Measure::WaitP99),
+    ("wait_max", Measure::WaitMax),
+    ("switches", Measure::Switches),
+    ("preemptions", Measure::Preemptions),
+    ("migrations", Measure::Migrations),
+    ("span", Measure::Span),
+];
+
+impl Objective {
+    /// From a text such as `wait_p99(web)`, `span`, or `-run(batch)`, where the minus makes it large.
+    ///
+    /// # Errors
+    /// A sentence, if it is no objective.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (is_larger_better, rest) = match text.trim().strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.trim()),
+        };
+        let (name, group) = match rest.split_once('(') {
+            Some((name, rest)) => {
+                let group = rest.strip_suffix(')').ok_or("the parenthesis is not closed")?;
+                (name, Some(group.to_owned()).filter(|group| group != "total"))
+            }
+            None => (rest, None),
+        };
+        let measure = MEASURES.iter().find(|(known, _)| *known == name.trim()).ok_or_else(|| {
+            let known: Vec<&str> = MEASURES.iter().map(|(name, _)| *name).collect();
+            format!("'{name}' is no measure; measures: {}", known.join(", "))
+        })?;
+        Ok(Self { measure: measure.1, group, is_larger_better })
+    }
+
+    /// The group that it is about; all if `None`.
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    fn value(&self, twin: &Twin<'_>, run: &Measured) -> f64 {
+        let at = self.group.as_ref().and_then(|group| twin.model.groups.iter().position(|name| name == group));
+        let row = Row::from(at.map_or(&run.total, |at| &run.groups[at]));
+        match self.measure {
+            Measure::Run => row.run_s,
+            Measure::Wait => row.wait_s,
+            Measure::WaitP50 => row.wait_p50_us,
+            Measure::WaitP95 => row.wait_p95_us,
+            Measure::WaitP99 => row.wait_p99_us,
+            Measure::WaitMax => row.wait_max_us,
+            Measure::Switches => row.switches,
+            Measure::Preemptions => row.preemptions,
+            Measure::Migrations => row.migrations,
+            Measure::Span => row.span_s,
+        }
+    }
+
+    /// Smaller is better.
+    fn cost(&self, value: f64) -> f64 {
+        if self.is_larger_better { -value } else { value }
+    }
+}
+
+/// A setting that is searched.
+struct Dial {
+    name: &'static str,
+    /// Its values on the grid.
+    values_us: &'static [u64],
+    set: fn(&mut Settings, u64),
+    get: fn(&Settings) -> u64,
+}
+
+const fn us(us: u64) -> Duration {
+    Duration { ns: us * 1_000 }
+}
+
+/// The settings that are searched: those that decide which task runs next, for how long, and where. Values are
+/// us, but of the threshold, which is a number.
+const DIALS: [Dial; 8] = [
+    Dial {
+        name: "fairness.slice",
+        values_us: &[1_000, 2_000, 5_000, 10_000, 20_000, 50_000],
+        set: |settings, value| settings.fairness.slice = us(value),
+        get: |settings| settings.fairness.slice.ns / 1_000,
+    },
+    Dial {
+        name: "fairness.slice_min",
+        values_us: &[100, 200, 500, 1_000],
+        set: |settings, value| settings.fairness.slice_min = us(value),
+        get: |settings| settings.fairness.slice_min.ns / 1_000,
+    },
+    Dial {
+        name: "fairness.sleeper_credit",
+        values_us: &[0, 500, 1_500, 3_000, 6_000, 12_000],
+        set: |settings, value| settings.fairness.sleeper_credit = us(value),
+        get: |settings| settings.fairness.sleeper_credit.ns / 1_000,
+    },
+    Dial {
+        name: "fairness.preempt_margin",
+        values_us: &[0, 350, 700, 1_400, 2_800, 5_600, 11_200],
+        set: |settings, value| settings.fairness.preempt_margin = us(value),
+        get: |settings| settings.fairness.preempt_margin.ns / 1_000,
+    },
+    Dial {
+        name: "fairness.sync_run_max",
+        values_us: &[0, 20, 50, 100, 200],
+        set: |settings, value| settings.fairness.sync_run_max = us(value),
+        get: |settings| settings.fairness.sync_run_max.ns / 1_000,
+    },
+    Dial {
+        name: "fairness.migration_margin",
+        values_us: &[1_000, 3_000, 6_000, 12_000, 24_000],
+        set: |settings, value| settings.fairness.migration_margin = us(value),
+        get: |settings| settings.fairness.migration_margin.ns / 1_000,
+    },
+    Dial {
+        name: "rate_control.ratelimit",
+        values_us: &[0, 200, 500, 1_000, 2_000, 5_000],
+        set: |settings, value| settings.rate_control.ratelimit = us(value),
+        get: |settings| settings.rate_control.ratelimit.ns / 1_000,
+    },
+    Dial {
+        name: "rate_control.threshold",
+        values_us: &[10, 25, 50, 100, 400],
+        set: |settings, value| settings.rate_control.threshold = value as u32,
+        get: |settings| u64::from(settings.rate_control.threshold),
+    },
+];
+
+/// The end of a search.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// The best settings.
+    pub settings: Settings,
+    /// Trials that ran.
+    pub trials: usize,
+    /// Means of the measure on the training seeds: of the defaults, of the best.
+    pub training: (f64, f64),
+    /// The same on other seeds.
+    pub held_out: (f64, f64),
+    /// The difference on other seeds.
+    pub effect: Option<Effect>,
+    /// How many other seeds there were.
+    pub held_out_seeds: usize,
+    larger_is_better: bool,
+}
+
+impl Tuned {
+    /// Whether it is better than the defaults on other seeds, beyond chance.
+    pub fn is_better(&self) -> bool {
+        let interval = self.effect.and_then(|effect| effect.interval_pct);
+        interval.is_some_and(|(low, high)| if self.larger_is_better { low > 0.0 } else { high < 0.0 })
+    }
+}
+
+/// Searches with so many trials, from `seed`: training seeds are the first, others follow. `progress` is called
+/// after each trial with how many have run and the best mean so far.
+///
+/// # Errors
+/// A sentence, if the scheduler cannot run the replay.
+pub fn tune(
+    twin: &Twin<'_>,
+    situation: &Situation,
+    objective: &Objective,
+    trials: usize,
+    seed: u64,
+    mut progress: impl FnMut(usize, f64) -> bool,
+) -> Result<Tuned, String> {
+    let training: Vec<u64> = (0..TRAINING_SEEDS).map(|at| seed.wrapping_add(at)).collect();
+    let others: Vec<u64> = (0..OTHER_SEEDS).map(|at| seed.wrapping_add(TRAINING_SEEDS + at)).collect();
+    let run = |settings: &Settings, seeds: &[u64]| -> Result<Vec<f64>, String> {
+        let mut situation = situation.clone();
+        situation.set_tandem(settings)?;
+        let runs: Result<Vec<Measured>, _> = run_all(twin, &situation, seeds).into_iter().collect();
+        let runs = runs.map_err(|error| error.to_string())?;
+        // What is not done in time is no success.
+        let worst = if objective.is_larger_better { 0.0 } else { f64::INFINITY };
+        let value = |run: &Measured| if run.is_complete { objective.value(twin, run) } else { worst };
+        Ok(runs.iter().map(value).collect())
+    };
+    let mean_of = |values: &[f64]| mean(values.iter().copied()).unwrap_or(0.0);
+    let defaults = Settings::default();
+    let first = mean_of(&run(&defaults, &training)?);
+    let mut best = (defaults.clone(), first);
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut ran = 1;
+    for trial in 1..trials.max(1) {
+        if !progress(ran, best.1) {
+            break;
+        }
+        let mut settings = best.0.clone();
+        match (trial as f64) < RANDOM_PART * trials as f64 {
+            true => DIALS.iter().for_each(|dial| draw(dial, &mut settings, &mut random)),
+            false => {
+                for _ in 0..1 + random.next_u32() % 2 {
+                    step(&DIALS[random.next_u32() as usize % DIALS.len()], &mut settings, &mut random);
+                }
+            }
+        }
+        settings.fairness.slice_min.ns = settings.fairness.slice_min.ns.min(settings.fairness.slice.ns);
+        if settings == best.0 || settings.check().is_err() {
+            continue;
+        }
+        // Settings under which the scheduler fails are none to be advised.
+        let value = run(&settings, &training).map_or(f64::NAN, |values| mean_of(&values));
+        ran += 1;
+        if objective.cost(value) < objective.cost(best.1) {
+            best = (settings, value);
+        }
+    }
+    progress(ran, best.1);
+    let (before, after) = (run(&defaults, &others)?, run(&best.0, &others)?);
+    let pairs: Vec<(f64, f64)> = before.iter().copied().zip(after.iter().copied()).collect();
+    Ok(Tuned {
+        settings: best.0,
+        trials: ran,
+        training: (first, best.1),
+        held_out: (mean_of(&before), mean_of(&after)),
+        effect: paired_effect(&pairs, pairs.len()),
+        held_out_seeds: others.len(),
+        larger_is_better: objective.is_larger_better,
+    })
+}
+
+/// Seeds on which a trial runs.
+const TRAINING_SEEDS: u64 = 3;
+/// Other seeds, on which the result is measured.
+const OTHER_SEEDS: u64 = 8;
+
+/// Sets it to a value of its grid.
+fn draw(dial: &Dial, settings: &mut Settings, random: &mut Pcg64Mcg) {
+    let at = random.next_u32() as usize % dial.values_us.len();
+    (dial.set)(settings, dial.values_us[at]);
+}
+
+/// Sets it to a value next to the one that it has.
+fn step(dial: &Dial, settings: &mut Settings, random: &mut Pcg64Mcg) {
+    let now = (dial.get)(settings);
+    let at = dial.values_us.partition_point(|value| *value < now);
+    let at = if random.next_u32() % 2 == 0 { at.saturating_sub(1) } else { at + 1 };
+    if let Some(value) = dial.values_us.get(at) {
+        (dial.set)(settings, *value);
+    }
+}
+
+impl fmt::Display for Tuned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, after) = self.training;
+        writeln!(f, "{:28} {:>12} {:>12}", "", "defaults", "best")?;
+        writeln!(f, "{:28} {before:>12.3} {after:>12.3}", format!("{TRAINING_SEEDS} training seeds"))?;
+        let (before, after) = self.held_out;
+        writeln!(f, "{:28} {before:>12.3} {after:>12.3}", format!("{} other seeds", self.held_out_seeds))?;
+        writeln!(f)?;
+        let defaults = Settings::default();
+        for dial in &DIALS {
+            let (before, after) = ((dial.get)(&defaults), (dial.get)(&self.settings));
+            if before != after {
+                let unit = if dial.name.ends_with("threshold") { "" } else { " us" };
+                writeln!(f, "{:28} {before:>9}{unit:3} {after:>9}{unit:3}", dial.name)?;
+            }
+        }
+        let interval = self.effect.and_then(|effect| effect.interval_pct);
+        let effect = match (self.effect, interval) {
+            (Some(effect), Some((low, high))) => format!("{:+.1}% [{low:+.1}, {high:+.1}]", effect.percent),
+            (Some(effect), None) => format!("{:+.1}%", effect.percent),
+            (None, _) => "not known".into(),
+        };
+        match self.is_better() {
+            true => writeln!(f, "\nBetter than the defaults on seeds that were not searched: {effect}."),
+            false => writeln!(
+                f,
+                "\nNot better than the defaults beyond chance on seeds that were not searched: {effect}. Keep the \
+                 defaults."
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objectives_are_measures_of_groups() {
+        let objective = Objective::parse("wait_p99(my web(1))").unwrap();
+        assert_eq!((objective.group(), objective.measure), (Some("my web(1)"), Measure::WaitP99));
+        let objective = Objective::parse("-run").unwrap();
+        assert!(objective.is_larger_better && objective.group().is_none());
+        assert!(Objective::parse("wait_p98(web)").unwrap_err().contains("wait_p99"));
+        assert!(Objective::parse("wait(web").is_err());
+    }
+
+    #[test]
+    fn the_grids_hold_the_defaults_and_are_allowed() {
+        for dial in &DIALS {
+            let default = (dial.get)(&Settings::default());
+            assert!(dial.values_us.contains(&default), "{} has {default}", dial.name);
+            for value in dial.values_us {
+                let mut settings = Settings::default();
+                (dial.set)(&mut settings, *value);
+                settings.fairness.slice_min.ns = settings.fairness.slice_min.ns.min(settings.fairness.slice.ns);
+                assert_eq!(settings.check(), Ok(()), "{} = {value}", dial.name);
+                assert_eq!((dial.get)(&settings), *value);
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `tandem what-if`: what changes of a recorded machine would do.
+
+use crate::recording_source::RecordingSource;
+use crate::reproduce::make_writable;
+use crate::sim::parse_seed;
+use anyhow::Context;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use tandem_file::new_file::NewFile;
+use tandem_lab::twin::picture;
+use tandem_lab::twin::situation::Situation;
+use tandem_lab::twin::what_if::what_if;
+use tandemd::error::BadInput;
+use tandemd::text::to_json_text;
+
+/// Arguments of `tandem what-if`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    tandem record --out host.parquet && tandem what-if host.parquet\n  \
+    tandem what-if host.parquet --format json --runs 10\n  \
+    tandem what-if host.parquet --out report")]
+pub struct Args {
+    #[command(flatten)]
+    source: RecordingSource,
+    /// Seed of the first run of each variant; the next ones count up from it
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
+    seed: u64,
+    /// Runs of each variant
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..=1000))]
+    runs: u16,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Write what-if.html, with pictures, and what-if.json into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// How to print the result.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    /// Readable text
+    Table,
+    /// One JSON object
+    Json,
+}
+
+/// Runs the variants and prints them.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let recording = args.source.read()?;
+    let twin = args.source.understand(&recording)?;
+    let situation = Situation::recorded(&recording).map_err(BadInput::new)?;
+    let recorded = twin.recorded().map_err(BadInput::new)?;
+    if let Some(folder) = &args.out {
+        make_writable(folder)
+            .map_err(|error| BadInput::new(format!("--out {}: {error}", folder.display())))?;
+    }
+    let seeds: Vec<u64> = (0..u64::from(args.runs)).map(|at| args.seed.wrapping_add(at)).collect();
+    let progress = |variant: &str| {
+        if io::stderr().is_terminal() {
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "tandem: what-if: {variant}");
+        }
+    };
+    let answer = what_if(&twin, &recorded, &situation, &seeds, progress)
+        .map_err(|message| BadInput::new(format!("{}: {message}", args.source.name())))?;
+    let mut out = io::stdout().lock();
+    match args.format {
+        Format::Table => write!(out, "{answer}")?,
+        Format::Json => out.write_all(to_json_text(&answer)?.as_bytes())?,
+    }
+    if let Some(folder) = &args.out {
+        let page = picture::html(&args.source.name(), &answer)?;
+        for (name, text) in [("what-if.html", page), ("what-if.json", to_json_text(&answer)?)] {
+            let path = folder.join(name);
+            let write = || -> io::Result<()> {
+                let mut file = NewFile::create(&path)?;
+                file.write_all(text.as_bytes())?;
+                file.complete()
+            };
+            write().with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
