@@ -58,6 +58,10 @@ impl<'a> Bytes<'a> {
         Ok(self.array::<1>()?[0])
     }
 
+    pub fn u16(&mut self) -> Result<u16, TraceError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
     pub fn u32(&mut self) -> Result<u32, TraceError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
@@ -88,6 +92,16 @@ impl<'a> Bytes<'a> {
     pub fn zigzag(&mut self) -> Result<i64, TraceError> {
         let number = self.varint()?;
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+
+    /// The bytes before the next zero, after which it goes on.
+    pub fn text(&mut self) -> Result<&'a [u8], TraceError> {
+        let rest = &self.all[self.at..];
+        let Some(length) = rest.iter().position(|&byte| byte == 0) else {
+            return Err(TraceError::damaged(self.at, "a text does not end"));
+        };
+        self.at += length + 1;
+        Ok(&rest[..length])
     }
 }
 
@@ -128,7 +142,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_an_error_with_its_place() {
         let mut bytes = Bytes::new(&[1, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]);
-        assert_eq!(bytes.take(2), Ok(&[1, 2][..]));
+        assert_eq!(bytes.u16(), Ok(0x201));
         assert_eq!(
             bytes.clone().take(u64::MAX).unwrap_err().to_string(),
             format!("is damaged at byte 2: {} bytes are needed, 10 left", u64::MAX)
@@ -136,6 +150,10 @@ mod tests {
         assert_eq!(
             bytes.varint().unwrap_err().to_string(),
             "is damaged at byte 2: a number has more than 64 bits"
+        );
+        assert_eq!(
+            Bytes::new(b"ab").text().unwrap_err().to_string(),
+            "is damaged at byte 0: a text does not end"
         );
         assert!(Bytes::at(b"ab", 3).is_err());
     }

@@ -15,11 +15,14 @@ pub mod event;
 pub mod facts;
 pub mod file;
 pub mod ftrace;
+pub mod import;
+mod perfetto;
 
 pub use error::{OpenError, TraceError};
 pub use event::{Context, Event, Kind, NO_TASK, Source, TaskState};
 pub use facts::{About, Cgroup, Lost, Scheduler, Task, Vm};
 pub use file::{RecordingWriter, WriteError};
+pub use import::open;
 
 /// A recording of a machine.
 #[derive(Clone, Debug, Default, PartialEq)]

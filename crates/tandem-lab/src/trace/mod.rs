@@ -7,7 +7,7 @@
 //! file:
 //!
 //! ```text
-//!          ┌─ timeline ── perfetto ── protobuf ─┐
+//!          ┌─ timeline ── perfetto ────────────┐
 //! events ──┤  slices on tracks, arrows          ├─ output ── file
 //!          └─ json_lines ───────────────────────┘
 //! ```
@@ -23,7 +23,6 @@ mod json_lines;
 mod names;
 mod output;
 mod perfetto;
-mod protobuf;
 mod timeline;
 
 #[cfg(test)]

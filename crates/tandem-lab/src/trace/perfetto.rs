@@ -11,9 +11,9 @@
 use super::TracedRun;
 use super::names::Names;
 use super::output::Output;
-use super::protobuf::Message;
 use super::timeline::{Mark, Timeline, Track};
 use std::io::{self, Write};
+use tandem_file::protobuf::Message;
 use tandem_machine::ids::{KernelId, TaskId};
 use tandem_sim::trace::{Event, Observer};
 

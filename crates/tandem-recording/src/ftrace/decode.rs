@@ -214,15 +214,28 @@ impl Formats {
     }
 }
 
-/// Where code ran, by `common_flags`: bits of `enum trace_flag_type`, the same since Linux 2.6.31.
-fn context(flags: u8) -> Context {
-    const HARDIRQ: u8 = 0x08;
-    const SOFTIRQ: u8 = 0x10;
-    const NMI: u8 = 0x40;
+/// Bits of `enum trace_flag_type`, the same since Linux 2.6.31.
+mod flag {
+    pub const HARDIRQ: u8 = 0x08;
+    pub const SOFTIRQ: u8 = 0x10;
+    pub const NMI: u8 = 0x40;
+}
+
+/// Where code ran, by `common_flags`.
+pub(crate) fn context(flags: u8) -> Context {
     match flags {
-        _ if flags & (HARDIRQ | NMI) != 0 => Context::Interrupt,
-        _ if flags & SOFTIRQ != 0 => Context::SoftInterrupt,
+        _ if flags & (flag::HARDIRQ | flag::NMI) != 0 => Context::Interrupt,
+        _ if flags & flag::SOFTIRQ != 0 => Context::SoftInterrupt,
         _ => Context::Task,
+    }
+}
+
+/// The `common_flags` of a context.
+pub(crate) fn flags(context: Context) -> u8 {
+    match context {
+        Context::Task => 0,
+        Context::SoftInterrupt => flag::SOFTIRQ,
+        Context::Interrupt => flag::HARDIRQ,
     }
 }
 

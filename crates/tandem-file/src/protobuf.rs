@@ -14,17 +14,19 @@ const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 
 /// A message under construction. Cleared and used again, it does not allocate.
-#[derive(Default)]
-pub(super) struct Message {
+#[derive(Clone, Debug, Default)]
+pub struct Message {
     bytes: Vec<u8>,
 }
 
 impl Message {
+    /// Removes all fields, and keeps the memory.
     pub fn clear(&mut self) -> &mut Self {
         self.bytes.clear();
         self
     }
 
+    /// What has been written.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -34,15 +36,18 @@ impl Message {
         self.key(field, VARINT).varint(value)
     }
 
+    /// Adds a field that is an integer of fixed size.
     pub fn fixed64(&mut self, field: u64, value: u64) -> &mut Self {
         self.key(field, FIXED64).bytes.extend(value.to_le_bytes());
         self
     }
 
+    /// Adds a field that is a text.
     pub fn text(&mut self, field: u64, value: &str) -> &mut Self {
         self.bytes_field(field, value.as_bytes())
     }
 
+    /// Adds a field that is a message.
     pub fn message(&mut self, field: u64, value: &Message) -> &mut Self {
         self.bytes_field(field, &value.bytes)
     }
