@@ -110,7 +110,7 @@ deny: ## Check licences and sources of the dependencies (not advisories: their d
 	cargo deny --locked check --allow unused-wrapper licenses bans sources
 	cargo deny --locked --manifest-path fuzz/Cargo.toml --config deny.toml check --allow unused-wrapper licenses bans sources
 
-fuzz: ## Fuzz the readers of scenarios, hwloc's XML, processes, sysfs, the service's files and requests, and the control socket for FUZZ_SECONDS
+fuzz: ## Fuzz the readers of scenarios, hwloc's XML, processes, sysfs, the service's files and requests, recordings, and the control socket for FUZZ_SECONDS
 	@scripts/setup test
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 

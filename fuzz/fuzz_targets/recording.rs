@@ -1,5 +1,5 @@
-//! Every reader of recordings and traces gives a recording that agrees with itself, or an error of one line. What
-//! it gives can be written, and comes back from that; it can be written for Perfetto.
+//! Every reader of recordings and traces gives a recording that agrees with itself, or an error of one line.
+//! What it gives can be written, and comes back from that; it can be written for Perfetto.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Reading of bytes that a stranger wrote: each step checks that there is enough, and names where there is not.
+//! Reading of bytes that a stranger wrote: each step checks that there is enough, and names where there is
+//! not.
 
 use crate::error::TraceError;
 

@@ -1,8 +1,8 @@
-//! Traces of other tools become recordings: real ones of a small machine in which a few programs start, and one
-//! that was encoded with Perfetto's own definitions.
+//! Traces of other tools become recordings: real ones of a small machine in which a few programs start, and
+//! one that was encoded with Perfetto's own definitions.
 //!
-//! Those of trace-cmd 3.1.6 and perf 6.1 were made on Linux 6.18, then shortened: formats of other tracepoints,
-//! names and paths of other programs were removed, after which the two tools still read them.
+//! Those of trace-cmd 3.1.6 and perf 6.1 were made on Linux 6.18, then shortened: formats of other
+//! tracepoints, names and paths of other programs were removed, after which the two tools still read them.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -53,7 +53,8 @@ fn both_versions_of_trace_dat_become_the_same_recording() {
     assert_eq!(old.about.recorder, "trace.dat version 6");
     old.about.recorder = "trace.dat version 7".into();
     assert!(old == new);
-    // As many as `trace-cmd report` prints; of wake-ups those of sched_waking, each of which has a sched_wakeup.
+    // As many as `trace-cmd report` prints; of wake-ups those of sched_waking, each of which has a
+    // sched_wakeup.
     let expected = [
         (Kind::Switch, 166),
         (Kind::Wake, 85),

@@ -2,7 +2,7 @@
 //!
 //! **Layout.** Events are rows, in groups of [`GROUP`], each of which is in the file before the next one
 //! begins: a writer needs the memory of one group. Columns are `time_ns`, `cpu`, `kind`, `task`, `other` and
-//! `detail`; none has nulls. [`NO_TASK`](crate::NO_TASK) is -1. What the recording knows beside its events
+//! `detail`; none has nulls. [`NO_TASK`] is -1. What the recording knows beside its events
 //! is JSON under the key `tandem` of the footer; the version of this layout is under `tandem_format`.
 //!
 //! **Size.** Times grow slowly, so that their differences are few bits; kinds are numbers of a dictionary.
@@ -81,8 +81,8 @@ impl Recording {
         reader::read(bytes)
     }
 
-    /// Checks that the events are in the order of time, not after the end, and refer to CPUs, tasks and timers
-    /// that there are, as do tasks to cgroups and VMs.
+    /// Checks that the events are in the order of time, not after the end, and refer to CPUs, tasks and
+    /// timers that there are, as do tasks to cgroups and VMs.
     ///
     /// # Errors
     /// The first mistake.

@@ -48,7 +48,8 @@ pub enum Tracepoint<'a> {
     Exec {
         /// The task's number from now on.
         tid: u32,
-        /// Its number until now: another one if a process has threads, and one that is not its first executes.
+        /// Its number until now: another one if a process has threads, and one that is not its first
+        /// executes.
         old_tid: u32,
     },
     /// `sched_process_exit`.
@@ -129,7 +130,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("timer", "hrtimer_expire_entry", &["function"]),
     ("timer", "timer_expire_entry", &["function"]),
     // The reason has another name on Arm, whose kernel does not name the vCPU.
-    ("kvm", "kvm_exit", &["?exit_reason", "?ret", "?vcpu_id"]),
+    ("kvm", "kvm_exit", &["?exit_reason", "?esr_ec", "?vcpu_id"]),
     ("kvm", "kvm_entry", &["?vcpu_id"]),
     ("kvm", "kvm_vcpu_wakeup", &["ns", "waited"]),
 ];
@@ -214,7 +215,7 @@ impl Formats {
     }
 }
 
-/// Bits of `enum trace_flag_type`, the same since Linux 2.6.31.
+/// Bits of `enum trace_flag_type`. Those that Linux has changed mean other things.
 mod flag {
     pub const HARDIRQ: u8 = 0x08;
     pub const SOFTIRQ: u8 = 0x10;
@@ -333,8 +334,8 @@ impl States {
         }
     }
 
-    /// The state that bits mean. No bit is one that has been preempted, as is the bit that says so since Linux
-    /// 4.14, for which there is no letter.
+    /// The state that bits mean. No bit is one that has been preempted, as is the bit that says so since
+    /// Linux 4.14, for which there is no letter.
     pub fn of(&self, bits: i64) -> TaskState {
         let mut found = self.0.iter().filter(|(bit, _)| bits & bit != 0).map(|&(_, state)| state);
         let first = found.next().unwrap_or(TaskState::Runnable);
@@ -370,6 +371,45 @@ mod tests {
         assert_eq!(context(0x10), Context::SoftInterrupt);
         assert_eq!(context(0x08 | 0x10), Context::Interrupt);
         assert_eq!(context(0x40), Context::Interrupt);
+    }
+
+    /// The head of each record, then fields of eight bytes.
+    fn format(name: &str, id: u16, fields: &[&str]) -> String {
+        let mut text = format!(
+            "name: {name}\nID: {id}\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+             \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n"
+        );
+        for (at, field) in fields.iter().enumerate() {
+            text.push_str(&format!("\tfield:u64 {field};\toffset:{};\tsize:8;\tsigned:0;\n", 8 + 8 * at));
+        }
+        text
+    }
+
+    #[test]
+    fn vcpus_are_known_as_far_as_the_kernel_names_them() {
+        let decoded = |name, fields: &[&str]| {
+            let mut formats = Formats::default();
+            formats.add(&format(name, 9, fields)).unwrap();
+            let mut record = vec![9, 0, 0x08, 0, 77, 0, 0, 0];
+            (0..fields.len() as u64).for_each(|at| record.extend((40 + at).to_le_bytes()));
+            let (moment, point) = formats.decode(5, 3, &record).unwrap();
+            assert_eq!(moment, Moment { clock_ns: 5, cpu: 3, tid: 77, context: Context::Interrupt });
+            assert_eq!(formats.decode(5, 3, &record[..7]), None);
+            format!("{point:?}")
+        };
+        // x86, and its older kernels; Arm.
+        assert_eq!(
+            decoded("kvm_exit", &["exit_reason", "guest_rip", "vcpu_id"]),
+            "GuestExit { reason: 40, vcpu: Some(42) }"
+        );
+        assert_eq!(decoded("kvm_exit", &["exit_reason"]), "GuestExit { reason: 40, vcpu: None }");
+        assert_eq!(decoded("kvm_exit", &["ret", "esr_ec"]), "GuestExit { reason: 41, vcpu: None }");
+        assert_eq!(decoded("kvm_entry", &["vcpu_id", "rip"]), "GuestEnter { vcpu: Some(40) }");
+        assert_eq!(
+            decoded("kvm_vcpu_wakeup", &["ns", "waited", "valid"]),
+            "VcpuWakeup { halted_ns: 40, has_blocked: true }"
+        );
     }
 
     #[test]

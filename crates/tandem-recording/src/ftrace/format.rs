@@ -67,8 +67,8 @@ impl Format {
     }
 }
 
-/// The field that a line such as `field:int irq; offset:8; size:4; signed:1;` is about. Kernels before 2.6.33
-/// do not say whether it is signed.
+/// The field that a line such as `field:int irq; offset:8; size:4; signed:1;` is about. Very old kernels do
+/// not say whether it is signed.
 pub(super) fn field(line: &str) -> Option<Field> {
     let mut parts = line.trim().split(';').map(str::trim);
     let declaration = parts.next()?.strip_prefix("field:")?.trim();

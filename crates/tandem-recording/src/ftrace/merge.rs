@@ -60,8 +60,8 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// Calls a function for each record before this time of the clock, in the order of time. Those of one time
-    /// come in the order of CPUs, and of each CPU in its own. Records that are not decoded are left out.
+    /// Calls a function for each record before this time of the clock, in the order of time. Those of one
+    /// time come in the order of CPUs, and of each CPU in its own. Records that are not decoded are left out.
     ///
     /// # Errors
     /// If a page is damaged, or the function's.

@@ -1,7 +1,7 @@
 //! The tasks of a recording.
 //!
-//! The kernel uses numbers again. A number means the task that had it last; when a task has ended, or one with
-//! its number is forked, the number means a new task.
+//! The kernel uses numbers again. A number means the task that had it last; when a task has ended, or one
+//! with its number is forked, the number means a new task.
 
 use super::decode::TaskSeen;
 use crate::NO_TASK;
@@ -9,8 +9,8 @@ use crate::error::TraceError;
 use crate::facts::Task;
 use std::collections::HashMap;
 
-/// Tasks that a recording may have: as many as Linux allows at a time (`PID_MAX_LIMIT`), so that a file cannot
-/// fill the memory.
+/// Tasks that a recording may have: as many as Linux allows at a time (`PID_MAX_LIMIT`), so that a file
+/// cannot fill the memory.
 pub const TASKS_MAX: usize = 1 << 22;
 
 /// Tasks, in the order in which they were met.

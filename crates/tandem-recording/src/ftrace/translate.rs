@@ -1,9 +1,10 @@
 //! From what tracepoints report to the events of a recording.
 //!
-//! **Wake-ups.** `sched_waking` is hit in the waker's context, `sched_wakeup` perhaps later and on another CPU. A
-//! wake-up is the first of the two that the trace has: a `sched_wakeup` of a task of which a `sched_waking` was
-//! seen is left out, so traces with one of them, with both, and with losses all become the same events. A
-//! task that runs when it is woken, as by an interrupt before it has gone to sleep, has not blocked: left out.
+//! **Wake-ups.** `sched_waking` is hit in the waker's context, `sched_wakeup` perhaps later and on another
+//! CPU. A wake-up is the first of the two that the trace has: a `sched_wakeup` of a task of which a
+//! `sched_waking` was seen is left out, so traces with one of them, with both, and with losses all become the
+//! same events. A task that runs when it is woken, as by an interrupt before it has gone to sleep, has not
+//! blocked: left out.
 //!
 //! **Interrupts** are recorded when they begin.
 //!
@@ -191,8 +192,8 @@ impl Translator {
         Some(timer as u32)
     }
 
-    /// Ends the recording: what was met goes to `about`, which keeps what else it has. Its CPUs and its length
-    /// become at least what the events need.
+    /// Ends the recording: what was met goes to `about`, which keeps what else it has. Its CPUs and its
+    /// length become at least what the events need.
     pub fn finish(self, about: &mut About) {
         about.cpus = about.cpus.max(self.cpus);
         about.length_ns = about.length_ns.max(self.last_ns);

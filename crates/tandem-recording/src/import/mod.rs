@@ -1,8 +1,8 @@
 //! Traces that other tools have made.
 //!
 //! Each becomes a recording as if `tandem record` had made it, as far as the trace has what that needs:
-//! switches at least. What it does not have stays unknown: cgroups, affinities, slices, the machine. The book's
-//! chapter on recordings lists what each format lacks.
+//! switches at least. What it does not have stays unknown: cgroups, affinities, slices, the machine. The
+//! book's chapter on recordings lists what each format lacks.
 //!
 //! A trace comes from a stranger: it is read with the checks of [`bytes`](crate::bytes), and what it becomes
 //! is checked as a file is.
@@ -124,6 +124,9 @@ impl Import {
         }
         std::mem::take(&mut self.translator).finish(&mut self.about);
         self.name_processes();
+        // A CPU may have lost everything.
+        let lost_most = self.about.lost.iter().map(|lost| lost.cpu.saturating_add(1)).max();
+        self.about.cpus = self.about.cpus.max(lost_most.unwrap_or(0));
         let recording = Recording { about: self.about, events: self.events };
         recording.check()?;
         Ok(recording)

@@ -3,13 +3,14 @@
 //! A record of a tracepoint has the same bytes as in the kernel's ring buffer, and the file has the formats.
 //! Records of CPUs are in pieces that perf has written as they came; they are sorted by time here.
 //!
-//! **Limits.** Files, not what perf writes to a pipe; little-endian machines; no compression (`perf record -z`).
+//! **Limits.** Files, not what perf writes to a pipe; little-endian machines; no compression (`perf record
+//! -z`).
 //!
 //! There is no library for it that this project could use: `linux-perf-data` needs `prost`, which is under
 //! Apache-2.0 alone.
 //!
-//! Source: Linux 6.12, `tools/perf/Documentation/perf.data-file-format.txt`, `include/uapi/linux/perf_event.h`
-//! (`PERF_RECORD_*`, `PERF_SAMPLE_*`).
+//! Source: Linux 6.12, `tools/perf/Documentation/perf.data-file-format.txt`,
+//! `include/uapi/linux/perf_event.h` (`PERF_RECORD_*`, `PERF_SAMPLE_*`).
 
 use super::trace_dat::{self, Head};
 use super::{Import, Known};
@@ -134,7 +135,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<Import, TraceError> {
     let mut lost = BTreeMap::new();
     let mut found = records(Bytes::at(bytes, data.0)?.take(data.1)?, data.0, &layouts, &mut lost)?;
     found.sort_by_key(|found| found.clock_ns);
-    about.cpus = about.cpus.max(lost.keys().max().map_or(0, |cpu| cpu + 1));
     about.lost = lost.into_iter().map(|(cpu, events)| Lost { cpu, events }).collect();
     let mut import = Import { about, translator: Translator::new(head.symbols), ..Import::default() };
     for Found { clock_ns, cpu, what } in found {

@@ -1,7 +1,7 @@
 //! Traces of Perfetto with records of ftrace.
 //!
-//! Perfetto writes records of `sched_switch` and `sched_waking` as columns of numbers (`CompactSched`), or one
-//! by one; both are read. A column says which task comes, not which one leaves: that is the one that came
+//! Perfetto writes records of `sched_switch` and `sched_waking` as columns of numbers (`CompactSched`), or
+//! one by one; both are read. A column says which task comes, not which one leaves: that is the one that came
 //! before.
 //!
 //! **Limits.** The first switch of a CPU in a column is one from the idle task, because what ran is unknown.
@@ -245,7 +245,6 @@ impl<'a> Trace<'a> {
         if has_lost {
             // Perfetto does not say how many.
             *self.lost.entry(cpu).or_insert(0) += 1;
-            self.cpus = self.cpus.max(cpu + 1);
         }
         Ok(())
     }
@@ -289,7 +288,7 @@ impl<'a> Trace<'a> {
         }
         let times = column(WAKING_TIMESTAMP);
         let rest = [WAKING_PID, WAKING_PRIO, WAKING_COMM_INDEX].map(column);
-        // Perfetto before v21 did not write flags.
+        // Older versions of Perfetto do not write flags.
         let flags = column(WAKING_COMMON_FLAGS);
         if rest.iter().any(|column| column.len() != times.len()) {
             return Err(wrong());

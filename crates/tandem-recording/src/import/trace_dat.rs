@@ -4,10 +4,10 @@
 //! the ring buffers of each CPU. Version 6 has them one after the other, version 7 in sections that options
 //! point to, most of them compressed. perf has the first parts of version 6 in its own files.
 //!
-//! **Limits.** Little-endian machines; compression by Zstandard (or none); of several buffers the largest; clocks
-//! that count ns.
+//! **Limits.** Little-endian machines; compression by Zstandard (or none); of several buffers the largest;
+//! clocks that count ns.
 //!
-//! Source: trace-cmd 3.3, `Documentation/trace-cmd/trace-cmd.dat.v6.5.txt` and `.v7.5.txt`; the size of pages in
+//! Source: trace-cmd, `Documentation/trace-cmd/trace-cmd.dat.v6.5.txt` and `.v7.5.txt`; the size of pages in
 //! version 7's option for buffers, which the second leaves out, is as trace-cmd 3.1.6 writes it.
 
 use super::{Import, Known};
@@ -38,6 +38,9 @@ mod option {
 const COMPRESSED: u16 = 1;
 /// Sections of options that follow each other: trace-cmd writes one for each buffer.
 const OPTION_SECTIONS_MAX: usize = 1 << 12;
+/// Bytes of a section that is no data of CPUs, decompressed. The largest, with all functions of a kernel, has
+/// some 10 MiB.
+const SECTION_MAX: u64 = 128 << 20;
 
 /// Whether bytes are the beginning of such a file.
 pub(super) fn is_trace_dat(bytes: &[u8]) -> bool {
@@ -69,6 +72,8 @@ struct Facts {
     cpus: u32,
     /// Whether the data of CPUs is compressed.
     is_compressed: bool,
+    /// How much may still be decompressed.
+    unpacked_left: u64,
     /// The largest buffer.
     data: Vec<CpuData>,
 }
@@ -78,7 +83,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Import, TraceError> {
     let mut rest = Bytes::new(bytes);
     let (version, page_size) = first(&mut rest)?;
     let mut head = Head { page_size, ..Head::default() };
-    let mut facts = Facts { clock: "local".into(), ..Facts::default() };
+    let mut facts = Facts { clock: "local".into(), unpacked_left: FILE_MAX.bytes, ..Facts::default() };
     match version {
         b"6" => version_6(bytes, &mut rest, &mut head, &mut facts)?,
         b"7" => version_7(bytes, &mut rest, &mut head, &mut facts)?,
@@ -91,14 +96,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Import, TraceError> {
     }
     check_clock(&facts.clock)?;
     let mut merge = Merge::new(head.formats, head.layout);
-    let mut unpacked_left = FILE_MAX.bytes;
     for part in &facts.data {
         let mut data = Bytes::at(bytes, part.at)?;
         let pages = match facts.is_compressed {
             false => Cow::Borrowed(data.take(part.size)?),
             true if part.size == 0 => continue,
             // The size leaves out the count of chunks, which decides.
-            true => Cow::Owned(unpack_chunks(&mut data, &mut unpacked_left)?),
+            true => Cow::Owned(unpack_chunks(&mut data, &mut facts.unpacked_left)?),
         };
         push_pages(&mut merge, part.cpu, pages, page_size)?;
     }
@@ -320,7 +324,7 @@ fn version_7(bytes: &[u8], rest: &mut Bytes, head: &mut Head, facts: &mut Facts)
         if next == 0 {
             return Ok(());
         }
-        let options = section(bytes, next)?;
+        let options = section(bytes, next, &mut facts.unpacked_left)?;
         let mut options = Bytes::new(&options);
         next = 0;
         while !options.is_empty() {
@@ -328,17 +332,16 @@ fn version_7(bytes: &[u8], rest: &mut Bytes, head: &mut Head, facts: &mut Facts)
             let length = options.u32()?.into();
             let data = options.take(length)?;
             let mut value = Bytes::new(data);
+            let mut part = |value: &mut Bytes| section(bytes, value.u64()?, &mut facts.unpacked_left);
             match id {
                 option::DONE => {
                     next = value.u64()?;
                     break;
                 }
-                option::HEADER_INFO => head.header_info(&mut Bytes::new(&section(bytes, value.u64()?)?))?,
-                option::EVENT_FORMATS => {
-                    head.event_formats(&mut Bytes::new(&section(bytes, value.u64()?)?))?
-                }
-                option::KALLSYMS => head.kallsyms(&mut Bytes::new(&section(bytes, value.u64()?)?))?,
-                option::CMDLINES => head.names(&mut Bytes::new(&section(bytes, value.u64()?)?))?,
+                option::HEADER_INFO => head.header_info(&mut Bytes::new(&part(&mut value)?))?,
+                option::EVENT_FORMATS => head.event_formats(&mut Bytes::new(&part(&mut value)?))?,
+                option::KALLSYMS => head.kallsyms(&mut Bytes::new(&part(&mut value)?))?,
+                option::CMDLINES => head.names(&mut Bytes::new(&part(&mut value)?))?,
                 option::BUFFER => buffer_7(&mut value, head.page_size, facts)?,
                 _ => facts.option(id, data)?,
             }
@@ -367,8 +370,8 @@ fn buffer_7(value: &mut Bytes, page_size: usize, facts: &mut Facts) -> Result<()
     Ok(())
 }
 
-/// The bytes of a section, decompressed.
-fn section(bytes: &[u8], at: u64) -> Result<Cow<'_, [u8]>, TraceError> {
+/// The bytes of a section, decompressed, at most `left` with those before.
+fn section<'a>(bytes: &'a [u8], at: u64, left: &mut u64) -> Result<Cow<'a, [u8]>, TraceError> {
     let mut rest = Bytes::at(bytes, at)?;
     let _id = rest.u16()?;
     let flags = rest.u16()?;
@@ -377,7 +380,11 @@ fn section(bytes: &[u8], at: u64) -> Result<Cow<'_, [u8]>, TraceError> {
     let body = rest.take(length)?;
     match flags & COMPRESSED {
         0 => Ok(Cow::Borrowed(body)),
-        _ => Ok(Cow::Owned(unpack(&mut Bytes::new(body), FILE_MAX.bytes)?)),
+        _ => {
+            let section = unpack(&mut Bytes::new(body), SECTION_MAX.min(*left))?;
+            *left -= section.len() as u64;
+            Ok(Cow::Owned(section))
+        }
     }
 }
 
