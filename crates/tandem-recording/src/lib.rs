@@ -8,6 +8,9 @@
 //! used again when a task has ended; these numbers are not.
 //!
 //! **Times** are ns since the start of the recording, from one clock for all CPUs.
+//!
+//! **Modules.** [`file`] writes and reads recordings; [`ftrace`] makes them from the kernel's tracepoints, and
+//! [`import`] from traces of other tools; [`Recording::write_perfetto`] makes such a trace.
 
 mod bytes;
 pub mod error;

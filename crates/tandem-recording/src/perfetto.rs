@@ -16,6 +16,8 @@ use crate::{Recording, ftrace::decode};
 use std::io::{self, Write};
 use tandem_file::protobuf::Message;
 
+/// The number of the only writer of packets.
+const SEQUENCE: u64 = 1;
 /// Events of a packet.
 const BUNDLE: usize = 1024;
 
@@ -27,6 +29,7 @@ pub(crate) mod field {
     pub mod trace_packet {
         pub const FTRACE_EVENTS: u64 = 1;
         pub const PROCESS_TREE: u64 = 2;
+        pub const TRUSTED_PACKET_SEQUENCE_ID: u64 = 10;
         pub const SYSTEM_INFO: u64 = 45;
         pub const COMPRESSED_PACKETS: u64 = 50;
     }
@@ -184,7 +187,10 @@ struct Packets<W> {
 impl<W: Write> Packets<W> {
     /// Writes a packet with one message.
     fn send(&mut self, field: u64, message: &Message) -> io::Result<()> {
-        self.packet.clear().message(field, message);
+        self.packet
+            .clear()
+            .message(field, message)
+            .number(field::trace_packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
         self.trace.clear().message(field::trace::PACKET, &self.packet);
         self.out.write_all(self.trace.as_bytes())
     }

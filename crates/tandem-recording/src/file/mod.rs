@@ -16,12 +16,12 @@
 //! Source: Apache Parquet 2.10, `parquet.thrift` and `Encodings.md`.
 
 mod columns;
-pub mod delta;
+mod delta;
 mod reader;
 mod thrift;
 mod writer;
 
-pub use reader::is_parquet;
+pub(crate) use reader::is_parquet;
 pub use writer::{RecordingWriter, WriteError};
 
 use crate::error::{OpenError, TraceError};
