@@ -9,7 +9,7 @@
 //!
 //! **Times** are ns since the start of the recording, from one clock for all CPUs.
 //!
-//! **Modules.** [`file`] writes and reads recordings; [`ftrace`] makes them from the kernel's tracepoints, and
+//! **Modules.** [`mod@file`] writes and reads recordings; [`ftrace`] makes them from the kernel's tracepoints, and
 //! [`import`] from traces of other tools; [`Recording::write_perfetto`] makes such a trace.
 
 mod bytes;
