@@ -75,7 +75,12 @@ fn bars(title: &str, answers: &[Answer], group: usize) -> String {
                 svg.line((x(low), y + BAR / 2.0 - 1.0), (x(high), y + BAR / 2.0 - 1.0), "whisker");
             }
             let more = if effect > 100.0 { format!(" ({effect:+.0}%)") } else { String::new() };
-            svg.text((x(effect.max(0.0)) + 6.0, y + BAR - 4.0), Anchor::Start, "tick", &format!("{measure}{more}"));
+            svg.text(
+                (x(effect.max(0.0)) + 6.0, y + BAR - 4.0),
+                Anchor::Start,
+                "tick",
+                &format!("{measure}{more}"),
+            );
         }
     }
     svg.finish()

@@ -99,7 +99,8 @@ impl Situation {
     pub fn set_tandem(&mut self, settings: &Settings) -> Result<(), String> {
         let own = toml::Table::try_from(settings.scheduler_only()).map_err(|error| error.to_string())?;
         let keys = ["host", "tandem", "settings"];
-        let text = keys.iter().rev().fold(own, |value, key| toml::Table::from_iter([((*key).into(), value.into())]));
+        let text =
+            keys.iter().rev().fold(own, |value, key| toml::Table::from_iter([((*key).into(), value.into())]));
         let text = toml::to_string(&text).map_err(|error| error.to_string())?;
         let source = SourceFile::new(Path::new("settings"), &text);
         self.set_table(source.parse().map_err(|error| error.to_string())?, &text)

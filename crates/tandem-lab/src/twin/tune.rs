@@ -89,7 +89,8 @@ impl Objective {
     }
 
     fn value(&self, twin: &Twin<'_>, run: &Measured) -> f64 {
-        let at = self.group.as_ref().and_then(|group| twin.model.groups.iter().position(|name| name == group));
+        let at =
+            self.group.as_ref().and_then(|group| twin.model.groups.iter().position(|name| name == group));
         let row = Row::from(at.map_or(&run.total, |at| &run.groups[at]));
         match self.measure {
             Measure::Run => row.run_s,
@@ -348,7 +349,8 @@ mod tests {
             for value in dial.values_us {
                 let mut settings = Settings::default();
                 (dial.set)(&mut settings, *value);
-                settings.fairness.slice_min.ns = settings.fairness.slice_min.ns.min(settings.fairness.slice.ns);
+                settings.fairness.slice_min.ns =
+                    settings.fairness.slice_min.ns.min(settings.fairness.slice.ns);
                 assert_eq!(settings.check(), Ok(()), "{} = {value}", dial.name);
                 assert_eq!((dial.get)(&settings), *value);
             }

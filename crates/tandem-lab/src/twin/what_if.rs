@@ -51,12 +51,19 @@ pub fn variants(twin: &Twin<'_>, recorded: &Measured, situation: &Situation) -> 
         it.set_scheduler(SchedulerName::Tandem)
     })];
     all.push(variant("pinned", "each task of a VM on one CPU, in turn".into(), true, &|it| pin(twin, it)));
-    all.push(variant("homes", "VMs on NUMA nodes that the planner chooses, under tandem".into(), true, &|it| {
-        it.set_scheduler(SchedulerName::Tandem)?;
-        homes(twin, it)
-    }));
+    all.push(variant(
+        "homes",
+        "VMs on NUMA nodes that the planner chooses, under tandem".into(),
+        true,
+        &|it| {
+            it.set_scheduler(SchedulerName::Tandem)?;
+            homes(twin, it)
+        },
+    ));
     let by = |value: &dyn Fn(usize) -> u64| {
-        (0..twin.model.groups.len()).filter(|&group| is_large(recorded, group)).max_by_key(|&group| value(group))
+        (0..twin.model.groups.len())
+            .filter(|&group| is_large(recorded, group))
+            .max_by_key(|&group| value(group))
     };
     if let Some(group) = by(&|group| recorded.groups[group].wait_percentile_ns(0.99)) {
         let words = format!("twice the weight for {}, whose waits are longest", shown(group));
@@ -160,7 +167,9 @@ fn homes(twin: &Twin<'_>, situation: &mut Situation) -> Result<(), String> {
         let vm = members().find_map(|task| about.tasks[task.recorded].vm);
         let memory_bytes = vm.and_then(|vm| about.vms[vm].memory_bytes).unwrap_or(0);
         let request = Request { vcpus: vcpus as u32, memory_bytes };
-        let PlacementOutcome::Placed(placed) = placement::place(&machine, &occupancy, request) else { continue };
+        let PlacementOutcome::Placed(placed) = placement::place(&machine, &occupancy, request) else {
+            continue;
+        };
         let nodes = placed.best().nodes.clone();
         if occupancy.add(request, &nodes).is_ok() {
             let cpus = placement::home_cpus(&nodes, &machine);
@@ -258,7 +267,10 @@ pub fn what_if(
 ) -> Result<WhatIf, String> {
     progress("recorded");
     let run = |situation: &Situation| -> Result<Vec<Measured>, String> {
-        run_all(twin, situation, seeds).into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())
+        run_all(twin, situation, seeds)
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())
     };
     let baseline = run(situation)?;
     let mut groups: Vec<usize> =
@@ -285,7 +297,8 @@ pub fn what_if(
         let (outcomes, problem) = match runs {
             Ok(runs) => {
                 let late = runs.iter().filter(|run| !run.is_complete).count();
-                let problem = (late > 0).then(|| format!("in {late} of {} runs not all work was done", runs.len()));
+                let problem =
+                    (late > 0).then(|| format!("in {late} of {} runs not all work was done", runs.len()));
                 (outcomes(&runs), problem)
             }
             Err(problem) => (Vec::new(), Some(problem)),
@@ -303,12 +316,7 @@ pub fn what_if(
     Ok(WhatIf { replay_off_pct, runs: seeds.len(), answers, advice })
 }
 
-fn outcome(
-    group: &str,
-    baseline: &[Measured],
-    runs: &[Measured],
-    row: impl Fn(&Measured) -> Row,
-) -> Outcome {
+fn outcome(group: &str, baseline: &[Measured], runs: &[Measured], row: impl Fn(&Measured) -> Row) -> Outcome {
     let shown = |value: fn(&Row) -> f64| {
         let pairs: Vec<(f64, f64)> =
             baseline.iter().zip(runs).map(|(one, other)| (value(&row(one)), value(&row(other)))).collect();
@@ -350,14 +358,15 @@ fn advice(answers: &[Answer], off_pct: [Option<f64>; 2]) -> String {
     };
     let gains = |answer: &&Answer| {
         let wait = answer.outcomes.first().map(|total| total.wait_s);
-        answer.is_choice && answer.problem.is_none() && wait.and_then(|wait| wait.high_pct).is_some_and(|high| high < 0.0)
+        answer.is_choice
+            && answer.problem.is_none()
+            && wait.and_then(|wait| wait.high_pct).is_some_and(|high| high < 0.0)
     };
     let wait_pct =
         |answer: &Answer| answer.outcomes.first().and_then(|total| total.wait_s.effect_pct).unwrap_or(0.0);
     let better = || answers.iter().filter(gains);
-    let best = better()
-        .filter(|answer| hurt(answer).is_none())
-        .min_by(|a, b| wait_pct(a).total_cmp(&wait_pct(b)));
+    let best =
+        better().filter(|answer| hurt(answer).is_none()).min_by(|a, b| wait_pct(a).total_cmp(&wait_pct(b)));
     match best {
         Some(best) => {
             let wait = best.outcomes[0].wait_s;
@@ -413,7 +422,11 @@ impl fmt::Display for WhatIf {
                 )?;
             }
             if let Some(problem) = &answer.problem {
-                writeln!(f, "{:10} not run: {problem}", if answer.outcomes.is_empty() { answer.variant } else { "" })?;
+                writeln!(
+                    f,
+                    "{:10} not run: {problem}",
+                    if answer.outcomes.is_empty() { answer.variant } else { "" }
+                )?;
             }
         }
         writeln!(f)?;
