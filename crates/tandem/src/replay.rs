@@ -16,6 +16,7 @@ use tandem_lab::twin::trust::doubts;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::{Machine, parse_cpulist};
 use tandem_settings::Settings;
+use tandem_sim::RunError;
 use tandemd::error::BadInput;
 use tandemd::text::to_json_text;
 
@@ -130,8 +131,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let runs = run_all(&twin, &situation, &seeds);
     let runs: Result<Vec<Measured>, _> = runs.into_iter().collect();
     let runs = runs.map_err(|error| BadInput::new(format!("{name}: {error}")))?;
+    // How far to trust it, the recorded situation says.
+    let original = Situation::recorded(&recording).map_err(BadInput::new)?;
+    let changed = (situation != original).then(|| run_all(&twin, &original, &seeds).into_iter().collect());
+    let baseline: Option<Vec<Measured>> =
+        changed.transpose().map_err(|error: RunError| BadInput::new(format!("{name}: {error}")))?;
+    let baseline = baseline.as_deref().unwrap_or(&runs);
     let doubts = doubts(&recording, &twin.model);
-    let comparison = Comparison::new(&recording, &twin.model, &recorded, &runs, &doubts);
+    let comparison = Comparison::new(&recording, &twin.model, &recorded, &runs, baseline, &doubts);
     let mut out = std::io::stdout().lock();
     match args.format {
         Format::Table => write!(out, "{comparison}")?,

@@ -139,6 +139,46 @@ pub struct Pair {
     pub doubts: BTreeMap<Doubt, usize>,
     /// Its wake-ups by what caused them.
     pub wakeups: Wakeups,
+    /// How far the replay of the recorded situation is from the recording.
+    pub off: Off,
+}
+
+/// How far a replay of the recorded situation is from the recording, percent; `None`: there was none of it, or
+/// too little to matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Off {
+    /// In the number of switches.
+    pub switches_pct: Option<f64>,
+    /// In the time of waiting.
+    pub wait_pct: Option<f64>,
+}
+
+/// How far a replay may be off before it is not trusted, percent: an assumption.
+const TRUSTED_PCT: f64 = 25.0;
+/// Fewest switches, and least share of the length of the recording in which tasks wait, that matter.
+const SWITCHES_MIN: f64 = 100.0;
+const WAIT_SHARE_MIN: f64 = 0.01;
+
+impl Off {
+    fn new(recorded: &Row, simulated: &Row, length_s: f64) -> Self {
+        let off = |recorded: f64, simulated: f64, least: f64| {
+            (recorded.max(simulated) >= least && recorded > 0.0).then(|| 100.0 * (simulated / recorded - 1.0))
+        };
+        Self {
+            switches_pct: off(recorded.switches, simulated.switches, SWITCHES_MIN),
+            wait_pct: off(recorded.wait_s, simulated.wait_s, WAIT_SHARE_MIN * length_s),
+        }
+    }
+
+    /// What is so far off that it is not trusted, in words.
+    fn words(self) -> Option<String> {
+        let far = |pct: Option<f64>, of: &str| {
+            pct.filter(|pct| pct.abs() > TRUSTED_PCT).map(|pct| format!("{pct:+.0}% in {of}"))
+        };
+        let parts = [far(self.switches_pct, "switches"), far(self.wait_pct, "the time of waiting")];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(" and "))
+    }
 }
 
 /// A recording beside the runs of its model.
@@ -159,15 +199,20 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of a recording and runs of its model, of which there is at least one. `doubts` are about the tasks of
-    /// the model.
+    /// Of a recording and runs of its model, of which there is at least one. `baseline` are runs in the recorded
+    /// situation, the same ones if that is the question. `doubts` are about the tasks of the model.
     pub fn new(
         recording: &Recording,
         model: &Model,
         recorded: &Measured,
         runs: &[Measured],
+        baseline: &[Measured],
         doubts: &[Vec<Doubt>],
     ) -> Self {
+        let baseline = |of: &dyn Fn(&Measured) -> &Measures| {
+            let rows: Vec<Row> = baseline.iter().map(|run| Row::from(of(run))).collect();
+            Simulated::of(&rows).mean
+        };
         let pair =
             |name: &str, recorded: &Measures, of: &dyn Fn(&Measured) -> &Measures, group: Option<usize>| {
                 let rows: Vec<Row> = runs.iter().map(|run| Row::from(of(run))).collect();
@@ -197,6 +242,7 @@ impl Comparison {
                     ],
                     doubts: counted,
                     wakeups,
+                    off: Off::new(&Row::from(recorded), &baseline(of), model.length_ns as f64 / 1e9),
                 }
             };
         let mut groups: Vec<Pair> = (model.groups.iter().enumerate())
@@ -225,6 +271,7 @@ impl Comparison {
                 "recorded_migrations_within": pair.recorded_migrations,
                 "simulated_migrations_within": { "core": core, "llc": llc, "node": node, "machine": machine },
                 "attributed_wakeups_pct": pair.wakeups.attributed_pct(),
+                "replay_off": pair.off,
             });
             if let Some((low, high)) = &pair.simulated.interval {
                 value["simulated_low"] = serde_json::json!(low);
@@ -296,6 +343,12 @@ impl fmt::Display for Comparison {
                 "Not trusted: in {} runs not all of the recorded work came to its end.",
                 self.incomplete
             )?;
+        }
+        for pair in std::iter::once(&self.total).chain(&self.groups) {
+            if let Some(off) = pair.off.words() {
+                let name = readable(&pair.group, &[]);
+                writeln!(f, "Not trusted: the replay of {name} as it was recorded is off by {off}.")?;
+            }
         }
         for pair in &self.groups {
             for (doubt, tasks) in &pair.doubts {

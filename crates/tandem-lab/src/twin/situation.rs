@@ -27,7 +27,7 @@ const LONGER_MAX: u64 = 10;
 const DONE: u64 = 1 << 40;
 
 /// A machine, its scheduler, and what else differs from the recording.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Situation {
     /// The machine.
     pub machine: Arc<Machine>,
