@@ -127,7 +127,7 @@ pub(super) fn insertions<'r>(
                 if done_ns > before_ns {
                     let gate = *gates;
                     *gates += 1;
-                    let open = Step::Open { gate, is_last: false };
+                    let open = Step::Open { gate, sync: false };
                     found.push(Insertion { task: feeder, after_ns: done_ns, step: open });
                     found.push(Insertion { task, after_ns, step: Step::Wait(Wait::Gate(gate)) });
                 }
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn insertions_cut_work_where_they_belong() {
-        let open = |gate| Step::Open { gate, is_last: false };
+        let open = |gate| Step::Open { gate, sync: false };
         let insertion = |after_ns, gate| Insertion { task: 0, after_ns, step: open(gate) };
         let wait = Step::Wait(Wait::For(7));
         let steps = vec![Step::Work(10), wait, Step::Work(20)];

@@ -55,12 +55,12 @@ pub enum Step {
     Work(u64),
     /// It waits.
     Wait(Wait),
-    /// It does what the task behind a gate waits for; `is_last`: and soon waits itself.
+    /// It does what the task behind a gate waits for.
     Open {
         /// The gate.
         gate: u32,
-        /// It waits itself right afterwards.
-        is_last: bool,
+        /// As one that writes to a pipe or a socket: it tells the scheduler that it is about to wait.
+        sync: bool,
     },
     /// It forks a task, by position in [`Model::tasks`].
     Fork(u32),

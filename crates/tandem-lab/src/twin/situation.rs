@@ -373,10 +373,10 @@ impl Stage<'_> {
                     Step::Wait(Wait::Gate(gate)) => ops.push(Op::Pass { gate: copies[gate as usize][copy] }),
                     Step::Wait(Wait::For(ns)) => ops.push(Op::Sleep(Amount::Fixed(ns))),
                     Step::Wait(Wait::Until(at_ns)) => ops.push(Op::SleepUntil(at_ns)),
-                    Step::Open { gate, is_last } => {
+                    Step::Open { gate, sync } => {
                         let gates = &copies[gate as usize];
                         let is_own_group = passed_by[gate as usize] == Some(task.group);
-                        let open = |&gate: &usize| Op::Open { gate, sync: is_last };
+                        let open = |&gate: &usize| Op::Open { gate, sync };
                         match (is_own_group, copy) {
                             // Within a group each copy has its own.
                             (true, copy) => ops.extend(gates.get(copy).map(open)),

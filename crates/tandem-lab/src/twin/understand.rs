@@ -6,12 +6,11 @@ use super::model::{End, Model, ModelTask, Step, Wait, Wakeups};
 use super::timers::{TimerWait, told};
 use super::wakers::{Cause, Wakers};
 use std::collections::{BTreeMap, HashMap};
-use tandem_recording::{Event, Kind, NO_TASK, Recording, TaskState};
+use tandem_recording::{About, Context, Event, Kind, NO_TASK, Recording, TaskState};
 
-/// From a wake-up to the end of the waker's turn, ns, within which it counts as about to wait itself: what the
-/// kernel's code takes to get from the one to the other, as when a message is sent and the answer awaited. An
+/// A task that has computed for such a part of the recording, and still did at its end, would have gone on: an
 /// assumption.
-const SOON_NS: u64 = 20_000;
+const GOES_ON_PART: u64 = 20;
 
 impl Model {
     /// Understands a recording, whose tasks are measured in such groups.
@@ -24,9 +23,17 @@ impl Model {
     }
 }
 
-/// A task that has computed for such a part of the recording, and still did at its end, would have gone on: an
-/// assumption.
-const GOES_ON_PART: u64 = 20;
+/// Whether a wake-up of a task by another one was synchronous. The kernel does not say: wake-ups through pipes,
+/// sockets, polls and the ends of children are (`wake_up_interruptible_sync_poll()`, `__wake_up_sync_key()`),
+/// those through futexes, locks and by the kernel's threads are not. Threads of a process are taken to use the
+/// latter, and processes the former.
+fn is_sync(about: &About, waker: u32, wake: &Event) -> bool {
+    let facts = |task: u32| about.tasks.get(task as usize);
+    let (Some(waker), Some(woken)) = (facts(waker), facts(wake.task)) else { return false };
+    let of_users = !waker.is_kernel && !woken.is_kernel;
+    let in_one_process = waker.pid == woken.pid && waker.pid != 0;
+    of_users && (!in_one_process || wake.context() == Context::SoftInterrupt)
+}
 
 /// A task while its recording is read.
 #[derive(Default)]
@@ -56,8 +63,6 @@ struct Life {
     turns: Vec<Turn>,
     /// Who did these wake-ups, each once.
     feeders: Vec<u32>,
-    /// Its last step that wakes another, and when it did.
-    last_open: Option<(usize, u64)>,
     wakeups: Wakeups,
 }
 
@@ -125,12 +130,6 @@ impl<'a> Reading<'a> {
             TaskState::Interruptible | TaskState::Uninterruptible | TaskState::Stopped => {
                 life.flush();
                 life.waits_since_ns = Some(event.at_ns);
-                if let Some((at, opened_ns)) = life.last_open.take()
-                    && event.at_ns - opened_ns <= SOON_NS
-                    && let Step::Open { is_last, .. } = &mut life.steps[at]
-                {
-                    *is_last = true;
-                }
             }
         }
     }
@@ -158,7 +157,10 @@ impl<'a> Reading<'a> {
         let Some(life) = self.lives.get(event.task as usize) else { return };
         let is_new = !life.met;
         let gate = match cause {
-            Cause::Task(waker) if waker != event.task => self.opens(waker, event.at_ns),
+            Cause::Task(waker) if waker != event.task => {
+                let sync = is_sync(&self.recording.about, waker, event);
+                self.opens(waker, event.at_ns, sync)
+            }
             _ => None,
         };
         let cause = match (cause, gate) {
@@ -179,7 +181,7 @@ impl<'a> Reading<'a> {
     }
 
     /// A task opens a gate at this point of its work; which.
-    fn opens(&mut self, task: u32, at_ns: u64) -> Option<u32> {
+    fn opens(&mut self, task: u32, at_ns: u64, sync: bool) -> Option<u32> {
         let gate = self.gates;
         let is_first_of_cpu = |life: &Life| life.since_ns.is_none() && !life.met;
         let life = self.lives.get_mut(task as usize)?;
@@ -189,8 +191,7 @@ impl<'a> Reading<'a> {
         }
         life.account(at_ns);
         life.flush();
-        life.last_open = Some((life.steps.len(), at_ns));
-        life.steps.push(Step::Open { gate, is_last: false });
+        life.steps.push(Step::Open { gate, sync });
         self.gates += 1;
         Some(gate)
     }
@@ -307,7 +308,6 @@ impl Life {
 
     /// It has waited, and this has ended it.
     fn waited(&mut self, cause: Cause, gate: Option<u32>, from_ns: u64, to_ns: u64) {
-        self.last_open = None;
         let wait = match (cause, gate) {
             (Cause::Task(task), Some(gate)) => {
                 self.wakeups.by_tasks += 1;
