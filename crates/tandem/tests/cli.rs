@@ -6,10 +6,13 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 12] = [
+const VERBS: [&str; 15] = [
     "topology",
     "place",
     "sim",
+    "replay",
+    "what-if",
+    "tune",
     "reproduce",
     "calibrate",
     "run",

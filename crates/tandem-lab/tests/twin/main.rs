@@ -1,0 +1,4 @@
+//! The twin of recordings: by hand, of simulated machines, and of real ones.
+
+mod by_hand;
+mod simulated;
