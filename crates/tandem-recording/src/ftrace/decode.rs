@@ -35,6 +35,13 @@ pub enum Tracepoint<'a> {
     Wakeup(TaskSeen<'a>),
     /// `sched_wakeup_new`.
     WakeupNew(TaskSeen<'a>),
+    /// `task_newtask`: before its fork is reported.
+    NewTask {
+        /// The new task.
+        tid: u32,
+        /// It is a thread of its parent's process.
+        is_thread: bool,
+    },
     /// `sched_process_fork`.
     Fork {
         /// Who forks.
@@ -125,6 +132,7 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("sched", "sched_process_fork", &["parent_pid", "child_comm", "child_pid"]),
     ("sched", "sched_process_exec", &["pid", "old_pid"]),
     ("sched", "sched_process_exit", &["pid"]),
+    ("task", "task_newtask", &["pid", "clone_flags"]),
     ("irq", "irq_handler_entry", &["irq", "name"]),
     ("irq", "softirq_entry", &["vec"]),
     ("timer", "hrtimer_expire_entry", &["function"]),
@@ -135,6 +143,8 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("kvm", "kvm_vcpu_wakeup", &["ns", "waited"]),
 ];
 
+/// The flag of clone(2).
+const CLONE_THREAD: i64 = 0x1_0000;
 /// Fields of the tracepoint that has most.
 const FIELDS_MAX: usize = 7;
 
@@ -262,6 +272,9 @@ impl Resolved {
             "sched_wakeup_new" => Tracepoint::WakeupNew(task(0, 1, 2)?),
             "sched_process_fork" => {
                 Tracepoint::Fork { parent: number(0)? as u32, name: text(1)?, child: number(2)? as u32 }
+            }
+            "task_newtask" => {
+                Tracepoint::NewTask { tid: number(0)? as u32, is_thread: number(1)? & CLONE_THREAD != 0 }
             }
             "sched_process_exec" => Tracepoint::Exec { tid: number(0)? as u32, old_tid: number(1)? as u32 },
             "sched_process_exit" => Tracepoint::Exit { tid: number(0)? as u32 },

@@ -39,6 +39,8 @@ pub struct Translator {
     tasks: Tasks,
     /// Tasks with a `sched_waking` after which there was no `sched_wakeup`.
     waking: HashSet<u32>,
+    /// Tasks that begin a process of their own, before their forks are reported.
+    new_processes: HashSet<u32>,
     /// Numbers of timers, by the address of their function.
     timers: HashMap<u64, u32>,
     timer_names: Vec<String>,
@@ -118,6 +120,14 @@ impl Translator {
                 let task = self.tasks.see(seen)?;
                 event(Kind::WakeNew, task, self.tasks.meet(moment.tid)?, Context::Task as u32)
             }
+            Tracepoint::NewTask { tid, is_thread } => {
+                // Forks that were lost leave nothing behind: there are at most as many numbers as tasks.
+                match is_thread {
+                    true => self.new_processes.remove(&tid),
+                    false => self.new_processes.insert(tid),
+                };
+                Ok(None)
+            }
             Tracepoint::Fork { parent, child, name } => {
                 let other = self.tasks.meet(parent)?;
                 let task = self.tasks.begin(child)?;
@@ -125,6 +135,7 @@ impl Translator {
                 if let Some(task) = self.tasks.get_mut(task) {
                     rename(task, name);
                     task.is_kernel = parent == KTHREADD;
+                    task.pid = if self.new_processes.remove(&child) { child } else { 0 };
                 }
                 event(Kind::Fork, task, other, 0)
             }
@@ -277,13 +288,22 @@ mod tests {
         // The number is used again, whether its fork was recorded or not.
         assert_eq!(scene.switch(0, TaskState::Runnable, 9).other, 2);
         assert_eq!(scene.hit(2, Context::Task, fork).unwrap().task, 3);
+        for (tid, is_thread) in [(12, true), (13, false)] {
+            assert_eq!(scene.hit(4, Context::Task, Tracepoint::NewTask { tid, is_thread }), None);
+            scene.hit(4, Context::Task, Tracepoint::Fork { parent: 4, child: tid, name: b"x" });
+        }
+        let pids: Vec<_> = scene.translator.tasks().all().iter().rev().take(2).map(|task| task.pid).collect();
+        assert_eq!(pids, [13, 0]);
         let kernel = Tracepoint::Fork { parent: 2, child: 10, name: b"kworker" };
         scene.hit(2, Context::Task, kernel);
         let mut about = About::default();
         scene.translator.finish(&mut about);
         let tasks: Vec<_> = about.tasks.iter().map(|task| (task.tid, task.name.as_str())).collect();
-        assert_eq!(tasks, [(4, ""), (9, "name"), (9, "name"), (9, "child"), (2, ""), (10, "kworker")]);
-        assert!(about.tasks[5].is_kernel && !about.tasks[3].is_kernel);
+        assert_eq!(
+            tasks,
+            [(4, ""), (9, "name"), (9, "name"), (9, "child"), (12, "x"), (13, "x"), (2, ""), (10, "kworker")]
+        );
+        assert!(about.tasks[7].is_kernel && !about.tasks[3].is_kernel);
     }
 
     #[test]
