@@ -117,7 +117,7 @@ impl Emulator {
             _ => (self.idle_wake_ns * busy_cpus) as u64,
         };
         scenario.costs.ipi = Some(Ipi { delivery_ns });
-        scenario.costs.idle = Some(Idle { exit_ns: idle_wake_ns.saturating_sub(delivery_ns) });
+        scenario.costs.idle = Some(Idle::Fixed(idle_wake_ns.saturating_sub(delivery_ns)));
         scenario.costs.interrupt = Some(Interrupt { handling_ns: (path_ns * TICK_SHARE) as u64 });
         // A set's tasks have the same weight.
         let mut of_nice: BTreeMap<i32, Vec<&Other>> = BTreeMap::new();
