@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod mounts;
 pub mod privileges;
 pub mod process_events;
+pub mod recording;
 pub mod scheduler;
 pub mod shares;
 pub mod tasks;

@@ -40,6 +40,7 @@ pub use load::{ObjectStorage, Scheduler};
 pub use loaded::{Loaded, NAME, PreferenceError, Preferences};
 pub use log_folder::LOG_FOLDER;
 pub use members::{Members, WalkResult};
+pub(crate) use policy::slice_ns;
 pub use rehome::{cpus_of_nodes, rehome};
 pub(crate) use risks::keeps_parts_from_starving;
 pub use risks::{Risk, is_endangered_by_cookies, risks};

@@ -1,13 +1,13 @@
-//! Which of the kernel's schedulers has a task: the boundary to sched_getscheduler(2) and
-//! sched_setscheduler(2).
+//! Which of the kernel's schedulers has a task: the boundary to sched_getscheduler(2), sched_setscheduler(2)
+//! and sched_getattr(2).
 //!
 //! Every user may give their own tasks the policy `SCHED_EXT`, with which the loaded sched_ext scheduler has
 //! them; other users' tasks require `CAP_SYS_NICE` (`user_check_sched_setscheduler()` in the kernel's
 //! `kernel/sched/syscalls.c`). The nice value and the slice stay when the policy changes, and so does the
 //! flag `SCHED_RESET_ON_FORK` if the caller passes it on.
 //!
-//! This is unsafe code, because no library in use has these calls. It passes numbers and one structure to the
-//! kernel.
+//! This is unsafe code, because no library in use has these calls. It passes numbers and a structure to the
+//! kernel, and takes one from it.
 #![allow(unsafe_code)]
 
 use crate::tasks::Tid;
@@ -91,6 +91,35 @@ impl Policies for KernelPolicies {
         let answer = unsafe { libc::sched_setscheduler(tid.get() as i32, number | flag, &raw const none) };
         if answer < 0 { Err(Errno::from_raw_os_error(nix::errno::Errno::last_raw())) } else { Ok(()) }
     }
+}
+
+/// The slice of a task of the fair class, ns; `None` if it is of another class, is gone, or the kernel is
+/// older than Linux 6.12, where tasks have no slices of their own.
+pub fn slice_ns(tid: Tid) -> Option<u64> {
+    let mut answer = SchedAttr::default();
+    let size = u32::try_from(size_of::<SchedAttr>()).ok()?;
+    // SAFETY: The kernel writes at most `size` bytes to the structure, which outlives the call.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, tid.get(), &raw mut answer, size, 0) };
+    let is_fair = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE]
+        .iter()
+        .any(|&policy| u32::try_from(policy) == Ok(answer.policy));
+    (result == 0 && is_fair && answer.runtime > 0).then_some(answer.runtime)
+}
+
+/// `struct sched_attr` of the kernel's `include/uapi/linux/sched/types.h`, in its first version, which all
+/// kernels fill.
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// Of a task of the fair class, its slice.
+    runtime: u64,
+    deadline: u64,
+    period: u64,
 }
 
 #[cfg(test)]
