@@ -14,6 +14,7 @@ mod generate;
 mod machine_source;
 mod place;
 mod prefer;
+mod record;
 mod recording_source;
 mod replay;
 mod reproduce;
@@ -71,6 +72,8 @@ enum Verb {
     Doctor(doctor::Args),
     /// Show the virtual machines of this host: vCPUs, memory by node, CPU usage, steal
     Vms(vms::Args),
+    /// Record what the kernel's scheduler does on this machine, for a time or while a command runs
+    Record(record::Args),
     /// Print the JSON Schema of a file format
     Schema(schema::Args),
     /// Write what packages install beside the command: manual pages, completions, the file of settings
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Verb::Top(args) => top::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Vms(args) => vms::run(&args),
+        Verb::Record(args) => record::run(&args),
         Verb::Schema(args) => schema::run(&args),
         Verb::Generate(args) => generate::run(&args, Cli::command()),
     })

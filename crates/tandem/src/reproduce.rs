@@ -24,7 +24,7 @@ const MAX_JOBS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// Time between two lines of progress where there is no terminal.
 pub const LINE_EVERY: Duration = Duration::from_secs(15);
 /// Exit status of a command that a second Ctrl-C ended: 128 and the number of the signal, as shells have it.
-const KILLED_BY_INTERRUPT: i32 = 130;
+pub const KILLED_BY_INTERRUPT: i32 = 130;
 
 /// Arguments of `tandem reproduce`.
 #[derive(clap::Args)]

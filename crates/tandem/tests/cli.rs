@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 15] = [
+const VERBS: [&str; 16] = [
     "topology",
     "place",
     "sim",
@@ -21,6 +21,7 @@ const VERBS: [&str; 15] = [
     "vms",
     "top",
     "doctor",
+    "record",
     "schema",
 ];
 
@@ -385,6 +386,28 @@ fn the_doctor_says_by_its_status_whether_the_scheduler_could_be_loaded() {
         let message = finding["message"].as_str().expect("a sentence");
         assert!(lines.contains(message), "{message} is missing in\n{lines}");
     }
+}
+
+#[test]
+fn a_recording_needs_a_file_that_can_be_written_and_a_time_with_a_unit() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for (args, message) in [
+        (&["record"][..], "--out"),
+        (&["record", "--out", "a", "--for", "1 h"], "unknown unit `h`"),
+        (&["record", "--out", "a", "--for", "0"], "is too short"),
+        (&["record", "--out", "a", "--buffer", "8"], "has no unit"),
+    ] {
+        let assert = tandem().args(args).current_dir(dir.path()).assert().code(2).stdout("");
+        let error = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+        assert!(error.contains(message), "{args:?}: {error}");
+    }
+    fs::create_dir(dir.path().join("folder")).expect("a folder can be made");
+    for out in ["folder", "none/a"] {
+        let message = rejection(&["record", "--out", out, "--", "true"], dir.path());
+        assert!(message.starts_with(&format!("tandem: --out {out}: ")), "{message}");
+    }
+    let left: Vec<_> = fs::read_dir(dir.path()).expect("it is there").collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }
 
 #[test]
