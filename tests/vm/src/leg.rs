@@ -286,6 +286,28 @@ pub const LEGS: &[Leg] = &[
         ],
     },
     Leg {
+        name: "recording",
+        machine: FOUR_CPUS,
+        emulation: Emulation::Threads,
+        kernel_parameters: "",
+        modules: &[],
+        cpu_s: 60,
+        cases: &[
+            case("has-every-switch", cases::recording::has_every_switch),
+            case("leaves-nothing", cases::recording::leaves_nothing),
+            case("passes-status-on", cases::recording::passes_status_on),
+        ],
+    },
+    Leg {
+        name: "recording-cost",
+        machine: FOUR_CPUS,
+        emulation: Emulation::Counted { timer_ns: Some(40_000) },
+        kernel_parameters: AS_MODELLED,
+        modules: &[],
+        cpu_s: 120,
+        cases: &[long("costs-little", cases::recording::costs_little)],
+    },
+    Leg {
         name: "promises",
         machine: EIGHT_CPUS,
         emulation: Emulation::Threads,

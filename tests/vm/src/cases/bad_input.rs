@@ -13,9 +13,9 @@ use std::process::{Command, Output};
 /// Exit status for wrong options and files.
 pub(super) const BAD_INPUT: i32 = 2;
 /// Exit status for any other failure.
-const FAILURE: i32 = 1;
+pub(super) const FAILURE: i32 = 1;
 /// User and group of `nobody`.
-const NOBODY: u32 = 65534;
+pub(super) const NOBODY: u32 = 65534;
 /// Where the BPF file system is mounted.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 

@@ -22,6 +22,7 @@ pub mod observing;
 pub mod partial;
 pub mod programs;
 pub mod rate_control;
+pub mod recording;
 pub mod service;
 pub mod soft_affinity;
 pub mod starvation;
