@@ -15,6 +15,7 @@ pub mod schema;
 pub mod stat;
 pub mod statistics;
 pub mod summary;
+pub mod switchback;
 pub mod trace;
 pub mod twin;
 pub mod xentrace;

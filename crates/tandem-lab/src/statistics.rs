@@ -24,6 +24,10 @@
 //!
 //! Runs that form no pairs, such as those of two machines, are compared by the difference of their means,
 //! with the interval of B. L. Welch (*Biometrika* 34, 1947), which lets the two vary differently.
+//!
+//! [`switchback`] compares schedulers that take turns on one machine.
+
+pub mod switchback;
 
 use distrs::StudentsT;
 

@@ -13,7 +13,7 @@ mod groups;
 mod heat_map;
 mod html;
 mod json;
-mod number;
+pub(crate) mod number;
 mod onset;
 mod outcome;
 mod plot;
