@@ -17,6 +17,7 @@ pub mod scheduler;
 pub mod shares;
 pub mod tasks;
 pub mod topology;
+pub mod trial;
 pub mod untrusted;
 mod users;
 pub mod vms;

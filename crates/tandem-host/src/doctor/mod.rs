@@ -10,6 +10,8 @@ mod risks;
 mod service;
 mod vms;
 
+pub(crate) use service::is_service_active;
+
 use crate::cgroups::CgroupError;
 use crate::mounts::mount_points;
 use crate::scheduler::{RunningKernel, SchedulerError};

@@ -37,7 +37,7 @@ pub fn unit(root: &Path) -> Option<Finding> {
     if !FOLDERS.iter().any(|folder| exists(root, &format!("{folder}/{UNIT}"))) {
         return Some(Finding::ok(subject, format!("no {UNIT} is installed; `tandem run` works without it")));
     }
-    let is_active = exists(root, &format!("/sys/fs/cgroup/system.slice/{UNIT}"));
+    let is_active = is_service_active(root, UNIT);
     // A link, to a unit that need not be below this root.
     let wanted = root.join("etc/systemd/system/multi-user.target.wants").join(UNIT);
     let start = format!("`systemctl enable --now {UNIT}` starts it, now and at each boot");
@@ -54,4 +54,9 @@ pub fn unit(root: &Path) -> Option<Finding> {
         ),
         (false, false) => Finding::ok(subject, format!("not active; {start}")),
     })
+}
+
+/// Whether systemd has started a unit and not stopped it.
+pub fn is_service_active(root: &Path, unit: &str) -> bool {
+    exists(root, &format!("/sys/fs/cgroup/system.slice/{unit}"))
 }

@@ -38,6 +38,9 @@ pub enum SchedulerError {
     /// Another `tandem run` is running.
     #[error("another `tandem run` is running; stop it first")]
     AlreadyRunning,
+    /// Another `tandem verify` is running.
+    #[error("another `tandem verify` is running; wait for its end")]
+    TrialRunning,
     /// The kernel runs another scheduler.
     #[error("the kernel runs another sched_ext scheduler, `{name}`; stop it first")]
     OtherScheduler {

@@ -172,11 +172,26 @@ const SERVICE_FOLDER: &str = "/run/tandem";
 /// # Errors
 /// If another one is running, or the folder cannot be created.
 pub fn lock_service() -> Result<File, SchedulerError> {
+    lock_in_service_folder("lock")
+}
+
+/// Takes the right to make the only trial of schedulers. Closing the file ends it.
+///
+/// # Errors
+/// If another trial is made, or the folder cannot be created.
+pub fn lock_trial() -> Result<File, SchedulerError> {
+    lock_in_service_folder("trial").map_err(|error| match error {
+        SchedulerError::AlreadyRunning => SchedulerError::TrialRunning,
+        other => other,
+    })
+}
+
+fn lock_in_service_folder(name: &str) -> Result<File, SchedulerError> {
     let folder = Path::new(SERVICE_FOLDER);
     loop {
         fs::create_dir_all(folder).and_then(|()| take_over(folder)).map_err(SchedulerError::file(folder))?;
         // A file that no other user may open: a user who can open the file can lock it.
-        let path = folder.join("lock");
+        let path = folder.join(name);
         let flags = OFlags::NOFOLLOW.bits() as i32;
         let file = OpenOptions::new()
             .write(true)

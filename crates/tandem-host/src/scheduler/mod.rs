@@ -33,7 +33,7 @@ pub use error::SchedulerError;
 pub use exit::{Exit, keep_dump};
 pub(crate) use faults::Fault;
 pub use history::History;
-pub use instance::{Instance, lock_service};
+pub use instance::{Instance, lock_service, lock_trial};
 pub use kernel::{RunningKernel, SchedExtState};
 pub(crate) use kernel_types::KernelTypes;
 pub use load::{ObjectStorage, Scheduler};
