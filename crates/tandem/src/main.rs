@@ -24,6 +24,7 @@ mod stat;
 mod top;
 mod topology;
 mod tune;
+mod verify;
 mod vms;
 mod what_if;
 
@@ -62,6 +63,11 @@ enum Verb {
     Calibrate(calibrate::Args),
     #[command(flatten)]
     Service(tandemd::Verb),
+    /// Compare schedulers on this machine by letting them take turns
+    Verify(verify::Args),
+    /// Start a scheduler of a trial, and end it with the trial; `verify` starts this
+    #[command(hide = true)]
+    Arm(verify::arm_process::Args),
     /// Set the preferred CPUs or NUMA nodes of a process, a thread or a cgroup
     Prefer(prefer::Args),
     /// Print the counters of the loaded scheduler
@@ -94,6 +100,8 @@ fn main() -> ExitCode {
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Calibrate(args) => calibrate::run(&args),
         Verb::Service(verb) => verb.run(),
+        Verb::Verify(args) => verify::run(&args),
+        Verb::Arm(args) => verify::arm_process::run(&args),
         Verb::Prefer(args) => prefer::run(&args),
         Verb::Stat(args) => stat::run(&args),
         Verb::Top(args) => top::run(&args),

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "topology",
     "place",
     "sim",
@@ -16,6 +16,7 @@ const VERBS: [&str; 16] = [
     "reproduce",
     "calibrate",
     "run",
+    "verify",
     "prefer",
     "stat",
     "vms",
@@ -323,7 +324,9 @@ fn shells_complete_every_verb() {
         for verb in VERBS {
             assert!(text.contains(verb), "{verb} is missing in {file}");
         }
-        assert!(!text.contains("generate"), "{file} has the hidden verb");
+        for hidden in ["generate", "tandem-arm", "tandem__arm", "tandem__subcmd__arm"] {
+            assert!(!text.contains(hidden), "{file} has the hidden verb {hidden}");
+        }
     }
 }
 
@@ -426,6 +429,80 @@ fn a_preference_needs_somebody_and_something() {
         tandem().args(args).assert().code(2).stdout("");
     }
     tandem().args(["prefer", "clear"]).assert().code(2).stdout("");
+}
+
+#[test]
+fn a_trial_that_cannot_be_made_is_refused_before_it_begins() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("typo.toml"), "# settings\nslice = 1\n").expect("a file can be written");
+    let cases: [(&[&str], &str); 8] = [
+        (&["--arms", "kernel"], "a trial compares at least two arms, as in --arms kernel,tandem"),
+        (&["--arms", "kernel,tandem,kernel"], "two arms have the name `kernel`; each needs its own"),
+        (&["--arms", "kernel,lavd"], "`lavd` is no arm; allowed are kernel, tandem and tandem:FILE"),
+        (&["--arm", "lavd"], "`lavd` is no arm; write --arm NAME=COMMAND"),
+        (&["--arm", "a b=true"], "`a b` cannot name an arm"),
+        (&["--arms", "kernel,tandem:typo.toml"], "typo.toml:2: unknown field `slice`"),
+        (&["--arms", "kernel,tandem:nowhere.toml"], "nowhere.toml"),
+        (
+            &["--block", "2s", "--settle", "1800ms"],
+            "of a block of 2s, 1.8s are left out; at least 500ms must be left",
+        ),
+    ];
+    for (args, says) in cases {
+        let message = rejection(&[&["verify"], args].concat(), dir.path());
+        assert!(message.contains(says), "{args:?}: {message}");
+    }
+    let wrong: [&[&str]; 7] = [
+        &["--block", "10ms"],
+        &["--block", "twenty"],
+        &["--blocks", "0"],
+        &["--stop-when-worse", "-5%"],
+        &["--margin", "wide"],
+        &["--resume"],
+        &["--end", "tandem"],
+    ];
+    for args in wrong {
+        tandem().arg("verify").args(args).assert().code(2).stdout("");
+    }
+}
+
+#[test]
+fn what_a_trial_starts_ends_with_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    // It ignores SIGTERM, and leaves another process behind.
+    let script = "trap '' TERM; sleep 1000 & echo $! $$ > numbers.new; mv numbers.new numbers; wait";
+    let mut keeper = process::Command::new(cargo_bin!("tandem"))
+        .args(["arm", "--", "sh", "-c", script])
+        .current_dir(dir.path())
+        .stdin(process::Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let numbers = loop {
+        if let Ok(numbers) = fs::read_to_string(dir.path().join("numbers")) {
+            break numbers;
+        }
+        std::thread::yield_now();
+    };
+    drop(keeper.stdin.take());
+    let status = keeper.wait().expect("it ends");
+    assert_eq!(status.code(), Some(128 + 9), "it was killed");
+    for number in numbers.split_whitespace() {
+        assert!(!Path::new("/proc").join(number).exists(), "process {number} is left");
+    }
+
+    let kept = process::Command::new(cargo_bin!("tandem"))
+        .args(["arm", "--", "sh", "-c", "exit 7"])
+        .stdin(process::Stdio::piped())
+        .spawn()
+        .and_then(|mut keeper| {
+            let open = keeper.stdin.take();
+            let status = keeper.wait();
+            drop(open);
+            status
+        });
+    assert_eq!(kept.expect("it ends").code(), Some(7));
+    // The standard input of this one is closed from the beginning.
+    tandem().args(["arm", "--", "sleep", "1000"]).assert().failure();
 }
 
 #[test]

@@ -322,6 +322,22 @@ pub const LEGS: &[Leg] = &[
         ],
     },
     Leg {
+        name: "verify",
+        machine: FOUR_CPUS,
+        emulation: Emulation::Threads,
+        kernel_parameters: "",
+        modules: &[],
+        cpu_s: 300,
+        cases: &[
+            case("takes-turns", cases::verify::takes_turns),
+            case("failed-arms-are-reported", cases::verify::failed_arms),
+            case("killed-and-resumed", cases::verify::killed_and_resumed),
+            case("refuses-beside-others", cases::verify::refuses),
+            long("ends-with-the-winner", cases::verify::ends_with_the_winner),
+            long("drops-an-arm-that-harms", cases::verify::drops_an_arm_that_harms),
+        ],
+    },
+    Leg {
         name: "tickless",
         machine: FOUR_CPUS,
         emulation: Emulation::Threads,

@@ -27,6 +27,7 @@ pub mod service;
 pub mod soft_affinity;
 pub mod starvation;
 pub mod tickless;
+pub mod verify;
 pub mod vms;
 
 use crate::guest::process::Process;
