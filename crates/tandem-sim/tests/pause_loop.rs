@@ -28,6 +28,7 @@ const LINUX: LinuxSettings = LinuxSettings {
     soft_affinity: SoftAffinity::Ignored,
     numa_balancing: false,
     groups: None,
+    base_slice_ns: None,
     queue_scan_ns: 0,
 };
 

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tandem_file::shown::readable;
+use tandem_file::units::Duration;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
 use tandem_lab::twin::comparison::Comparison;
 use tandem_lab::twin::replay::{Measured, Twin, run_all};
@@ -42,6 +43,9 @@ pub struct Args {
     /// Settings of the scheduler, for `--policy host=tandem`, as `tandem run` reads them
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
+    /// Set the slice of Linux's scheduler (`base_slice_ns`), such as 3ms
+    #[arg(long, value_name = "TIME")]
+    slice: Option<Duration>,
     /// Another machine: a preset, such as xeon-e5620-2s, or a machine file [default: the recorded one]
     #[arg(long, value_name = "FILE|PRESET")]
     machine: Option<String>,
@@ -162,6 +166,9 @@ fn situation(args: &Args, twin: &Twin<'_>) -> anyhow::Result<Situation> {
         }
         let settings = Settings::read(path).map_err(BadInput::new)?;
         situation.set_tandem(&settings).map_err(BadInput::new)?;
+    }
+    if let Some(slice) = args.slice {
+        situation.set_slice(slice.ns).map_err(BadInput::new)?;
     }
     for Setting { group, key } in &args.changes {
         for (name, change) in changed(&mut situation.changes, group, twin)? {

@@ -13,7 +13,6 @@
 //! which tasks that must be feared.
 
 pub mod comparison;
-mod feeding;
 pub mod grouping;
 pub mod latency;
 pub mod measures;

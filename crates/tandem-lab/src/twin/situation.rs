@@ -5,6 +5,7 @@ use crate::machine_file::parse_machine;
 use crate::scenario::policy::PolicyTable;
 use crate::scenario::policy::scheduler::SchedulerName;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use tandem_file::file_error::FileError;
@@ -21,6 +22,8 @@ use tandem_sim::scenario::{
     Workload, WorkloadKind,
 };
 
+/// Slices that a kernel can have been set to, ns: those that `/sys/kernel/debug/sched` takes.
+const SLICES_NS: RangeInclusive<u64> = 100_000..=1_000_000_000;
 /// How many times as long as the recording a run may take.
 const LONGER_MAX: u64 = 10;
 /// What each workload counts up to when all its tasks have done their work.
@@ -92,6 +95,25 @@ impl Situation {
         self.set_table(PolicyTable { host: Some(name.into()), ..PolicyTable::default() }, "")
     }
 
+    /// Sets the slice of the recorded scheduler, ns.
+    ///
+    /// # Errors
+    /// A sentence, if it has none.
+    pub fn set_slice(&mut self, slice_ns: u64) -> Result<(), String> {
+        match &mut self.policy {
+            PolicySettings::Linux(settings)
+                if settings.era >= LinuxEra::V6_12 && SLICES_NS.contains(&slice_ns) =>
+            {
+                settings.base_slice_ns = Some(slice_ns);
+                Ok(())
+            }
+            PolicySettings::Linux(settings) if settings.era >= LinuxEra::V6_12 => {
+                Err("a slice is from 100 us to 1 s".into())
+            }
+            _ => Err("the scheduler has no slice to set; Linux has one from version 6.6 on".into()),
+        }
+    }
+
     /// Gives the machine the scheduler tandem with these settings.
     ///
     /// # Errors
@@ -132,6 +154,7 @@ fn linux(recording: &Recording) -> LinuxSettings {
     LinuxSettings {
         era,
         tick_hz: known.hz.filter(|hz| LinuxSettings::TICKS_HZ.contains(hz)).unwrap_or(250),
+        base_slice_ns: known.base_slice_ns.filter(|ns| SLICES_NS.contains(ns)),
         preemption: preemption.filter(|preemption| preemption.problem(era).is_none()),
         ..LinuxSettings::default()
     }

@@ -1,6 +1,5 @@
 //! From the events of a recording to its model.
 
-use super::feeding::{Fed, Runs, Turn, insertions, merged};
 use super::grouping::GroupBy;
 use super::model::{End, Model, ModelTask, Step, Wait, Wakeups};
 use super::timers::{TimerWait, told};
@@ -43,9 +42,7 @@ struct Life {
     ended: bool,
     first_cpu: Option<u32>,
     steps: Vec<Step>,
-    /// Since when it has a CPU, ns.
-    on_cpu_since_ns: u64,
-    /// The same, as far as its work is not yet among its steps, ns.
+    /// Since when it has a CPU, as far as its work is not yet among its steps, ns.
     since_ns: Option<u64>,
     /// Work that is not yet among its steps, ns.
     work_ns: u64,
@@ -57,12 +54,6 @@ struct Life {
     early_gate: Option<u32>,
     /// Its waits for timers: where among its steps, by timer.
     timer_waits: BTreeMap<u32, Vec<(usize, TimerWait)>>,
-    /// When it had a CPU.
-    runs: Runs,
-    /// Its turns after wake-ups by other tasks.
-    turns: Vec<Turn>,
-    /// Who did these wake-ups, each once.
-    feeders: Vec<u32>,
     wakeups: Wakeups,
 }
 
@@ -118,9 +109,7 @@ impl<'a> Reading<'a> {
         }
         life.met = true;
         life.account(event.at_ns);
-        if life.since_ns.take().is_some() {
-            life.runs.add(life.on_cpu_since_ns, event.at_ns);
-        }
+        life.since_ns = None;
         match event.state() {
             TaskState::Runnable => life.early = None,
             TaskState::Dead => {
@@ -149,7 +138,7 @@ impl<'a> Reading<'a> {
             life.waited(cause, gate, from_ns, at_ns);
         }
         life.early = None;
-        (life.since_ns, life.on_cpu_since_ns) = (Some(at_ns), at_ns);
+        life.since_ns = Some(at_ns);
     }
 
     fn wakes(&mut self, event: &Event) {
@@ -214,33 +203,13 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Makes tasks that take what others have left for them wait for that.
-    fn feed(&mut self) {
-        let mut found = Vec::new();
-        for (task, life) in (0..).zip(&self.lives) {
-            let fed =
-                Fed { runs: &life.runs, turns: &life.turns, feeders: &life.feeders, steps: &life.steps };
-            found.extend(insertions(task, &fed, |task| &self.lives[task as usize].runs, &mut self.gates));
-        }
-        // What a task does comes before what it waits for at the same point.
-        found.sort_by_key(|it| (it.task, it.after_ns, matches!(it.step, Step::Wait(_))));
-        for of_task in found.chunk_by(|one, next| one.task == next.task) {
-            let life = &mut self.lives[of_task[0].task as usize];
-            life.steps = merged(std::mem::take(&mut life.steps), of_task);
-        }
-    }
-
     fn end(mut self, recording: &Recording, by: GroupBy) -> Model {
         let about = &self.recording.about;
         for life in &mut self.lives {
             life.account(about.length_ns);
             life.flush();
             life.tell_timers(&about.timers);
-            if life.since_ns.is_some() {
-                life.runs.add(life.on_cpu_since_ns, about.length_ns);
-            }
         }
-        self.feed();
         let mut model = Model { gates: self.gates, length_ns: about.length_ns, ..Model::default() };
         // Positions of recorded tasks among those of the model: some were never met.
         let mut numbers = vec![None; self.lives.len()];
@@ -309,12 +278,8 @@ impl Life {
     /// It has waited, and this has ended it.
     fn waited(&mut self, cause: Cause, gate: Option<u32>, from_ns: u64, to_ns: u64) {
         let wait = match (cause, gate) {
-            (Cause::Task(task), Some(gate)) => {
+            (Cause::Task(_), Some(gate)) => {
                 self.wakeups.by_tasks += 1;
-                self.turns.push(Turn { woken_ns: to_ns, wait_step: self.steps.len() });
-                if !self.feeders.contains(&task) {
-                    self.feeders.push(task);
-                }
                 Wait::Gate(gate)
             }
             (Cause::Timer(timer), _) => {

@@ -95,6 +95,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
             groups: None,
+            base_slice_ns: None,
             queue_scan_ns: 0,
         })
     );
@@ -111,6 +112,7 @@ fn every_part_of_a_guest_reaches_the_engine() {
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
             groups: Some(false),
+            base_slice_ns: None,
             queue_scan_ns: 0,
         })
     );

@@ -1,4 +1,5 @@
 //! The twin of recordings: by hand, of simulated machines, and of real ones.
 
 mod by_hand;
+mod recorded;
 mod simulated;

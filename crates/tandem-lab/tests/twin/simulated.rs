@@ -19,8 +19,7 @@ struct Bound {
 }
 
 /// Programs whose tasks wake each other at fixed points of their work, or not at all, come out within 10%. Those
-/// with queues that several of them share do not: a recording does not show what is in them (the module
-/// `feeding`).
+/// with queues that several of them share do not: a recording does not show what is in them.
 const BOUNDS: [Bound; 8] = [
     Bound { program: "hackbench", switches_pct: 10.0, wait_pct: 10.0 },
     Bound { program: "ping-pong", switches_pct: 1.0, wait_pct: 10.0 },

@@ -75,6 +75,7 @@ fn linux() -> impl Strategy<Value = LinuxSettings> {
                     tick_hz,
                     steal_clock,
                     groups: Some(groups),
+                    base_slice_ns: None,
                     queue_scan_ns: 0,
                     spin_locks,
                     paravirt_locks: true,

@@ -105,7 +105,8 @@ impl Linux {
             false => Default::default(),
         };
         let cpus = machine.cpu_count();
-        let tunables = Tunables::new(cpus);
+        let mut tunables = Tunables::new(cpus);
+        tunables.base_slice_ns = settings.base_slice_ns.unwrap_or(tunables.base_slice_ns);
         let features = Features::of(settings.era);
         let mut linux = Self {
             settings,

@@ -151,6 +151,8 @@ pub struct LinuxSettings {
     /// Whether tasks are in groups: on a host, those of each VM, and the cgroups of the scenario; in a guest,
     /// all in one (`sched_autogroup_enabled`). `None`: if the scenario has cgroups.
     pub groups: Option<bool>,
+    /// EEVDF: length of a slice (`base_slice_ns`); `None`: as the kernel sets it by the number of CPUs.
+    pub base_slice_ns: Option<u64>,
     /// For how long a CPU that balances looks at another queue, beside what the cache lines of that take to
     /// travel, ns. For CPUs whose instructions are slow; otherwise left out.
     pub queue_scan_ns: u64,
@@ -193,6 +195,7 @@ impl Default for LinuxSettings {
             soft_affinity: SoftAffinity::Ignored,
             numa_balancing: false,
             groups: None,
+            base_slice_ns: None,
             queue_scan_ns: 0,
         }
     }
