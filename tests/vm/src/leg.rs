@@ -327,7 +327,7 @@ pub const LEGS: &[Leg] = &[
         emulation: Emulation::Threads,
         kernel_parameters: "",
         modules: &[],
-        cpu_s: 300,
+        cpu_s: 540,
         cases: &[
             case("takes-turns", cases::verify::takes_turns),
             case("failed-arms-are-reported", cases::verify::failed_arms),
