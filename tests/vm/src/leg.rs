@@ -299,15 +299,6 @@ pub const LEGS: &[Leg] = &[
         ],
     },
     Leg {
-        name: "recording-cost",
-        machine: FOUR_CPUS,
-        emulation: Emulation::Counted { timer_ns: Some(40_000) },
-        kernel_parameters: AS_MODELLED,
-        modules: &[],
-        cpu_s: 120,
-        cases: &[long("costs-little", cases::recording::costs_little)],
-    },
-    Leg {
         name: "promises",
         machine: EIGHT_CPUS,
         emulation: Emulation::Threads,
