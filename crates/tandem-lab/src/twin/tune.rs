@@ -288,7 +288,7 @@ fn draw(dial: &Dial, settings: &mut Settings, random: &mut Pcg64Mcg) {
 fn step(dial: &Dial, settings: &mut Settings, random: &mut Pcg64Mcg) {
     let now = (dial.get)(settings);
     let at = dial.values_us.partition_point(|value| *value < now);
-    let at = if random.next_u32() % 2 == 0 { at.saturating_sub(1) } else { at + 1 };
+    let at = if random.next_u32().is_multiple_of(2) { at.saturating_sub(1) } else { at + 1 };
     if let Some(value) = dial.values_us.get(at) {
         (dial.set)(settings, *value);
     }

@@ -116,9 +116,8 @@ fn predictions_come_true() {
             is_large.then_some((name.as_str(), Some((at, other))))
         });
         for (name, at) in std::iter::once(("total", None)).chain(groups) {
-            let of = |all: &Measured, at: Option<usize>| {
-                Row::from(at.map_or(&all.total, |at| &all.groups[at]))
-            };
+            let of =
+                |all: &Measured, at: Option<usize>| Row::from(at.map_or(&all.total, |at| &all.groups[at]));
             let (was, is) = (of(&recorded, at.map(|it| it.0)), of(&measured, at.map(|it| it.1)));
             for (measure, value, least) in [MEASURES[0], MEASURES[1], MEASURES[4]] {
                 let predicted = mean(&runs, |run| at.map_or(&run.total, |it| &run.groups[it.0]), value);
