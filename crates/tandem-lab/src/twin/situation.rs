@@ -196,7 +196,9 @@ pub fn stage(recording: &Recording, model: &Model, situation: &Situation, idle: 
         cgroups: Cgroups::of(recording),
         everywhere: Arc::new(situation.machine.housekeeping_cpus().clone()),
     };
-    for members in stage.members() {
+    let all = stage.members();
+    stage.weigh_cgroups(&all);
+    for members in all {
         let copies = stage.change(&members).and_then(|change| change.copies).unwrap_or(1);
         for copy in 0..copies {
             stage.add(&members, copy);
@@ -246,6 +248,23 @@ impl Stage<'_> {
         self.situation.changes.get(&self.model.groups[members.group])
     }
 
+    /// Changes the weights of cgroups in which all tasks are of one group whose weight changes.
+    fn weigh_cgroups(&mut self, all: &[Members]) {
+        for at in 0..self.cgroups.cgroups.len() {
+            let mut within = all.iter().filter(|members| members.cgroup == Some(at));
+            let Some(first) = within.next() else { continue };
+            let is_own = within.all(|members| members.group == first.group);
+            if let Some(factor) = self.change(first).and_then(|change| change.weight_factor)
+                && is_own
+            {
+                let cgroup = &mut self.cgroups.cgroups[at];
+                let weight = (f64::from(cgroup.weight) * factor).round();
+                cgroup.weight = weight.clamp(1.0, f64::from(*Cgroup::WEIGHTS.end())) as u32;
+                self.cgroups.is_weighed[at] = true;
+            }
+        }
+    }
+
     /// Adds a workload; its programs follow when all workloads are known.
     fn add(&mut self, members: &Members, copy: u32) {
         let group = &self.model.groups[members.group];
@@ -263,7 +282,10 @@ impl Stage<'_> {
             None => members.cgroup,
         };
         let nodes = self.situation.machine.node_count();
-        let weight = f64::from(Workload::DEFAULT_WEIGHT) * change.weight_factor.unwrap_or(1.0);
+        // Where the cgroup is the group's alone, it has the weight.
+        let own = members.cgroup.is_none_or(|cgroup| !self.cgroups.is_weighed[cgroup]);
+        let factor = change.weight_factor.filter(|_| own).unwrap_or(1.0);
+        let weight = f64::from(Workload::DEFAULT_WEIGHT) * factor;
         let workload = Workload {
             group: group.clone(),
             cgroup,
@@ -443,6 +465,8 @@ impl Stage<'_> {
 /// The recorded cgroups that matter.
 struct Cgroups {
     cgroups: Vec<Cgroup>,
+    /// For each: it has the changed weight of a group.
+    is_weighed: Vec<bool>,
     /// The position among them of each recorded one.
     of_recorded: Vec<Option<usize>>,
 }
@@ -450,13 +474,14 @@ struct Cgroups {
 impl Cgroups {
     fn of(recording: &Recording) -> Self {
         let recorded = &recording.about.cgroups;
-        let mut made = Self { cgroups: Vec::new(), of_recorded: Vec::new() };
+        let mut made = Self { cgroups: Vec::new(), is_weighed: Vec::new(), of_recorded: Vec::new() };
         let has_controller = recorded.iter().any(|cgroup| cgroup.weight.is_some());
         for cgroup in recorded {
             let path = cgroup.path.trim_matches('/');
             let at = (has_controller && !path.is_empty()).then(|| made.declare(recording, path));
             made.of_recorded.push(at.flatten());
         }
+        made.is_weighed = vec![false; made.cgroups.len()];
         made
     }
 
