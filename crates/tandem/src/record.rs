@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 use tandem_file::new_file::NewFile;
@@ -115,10 +115,7 @@ fn record(args: &Args) -> anyhow::Result<Option<i32>> {
     let recorded = recorder.record(|sleep, recorder| {
         progress.report(recorder);
         let left = args.time.map_or(sleep, |time| sleep.min(time.saturating_sub(recorder.elapsed())));
-        end = match ends.recv_timeout(left) {
-            Ok(end) => Some(end),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        };
+        end = ends.recv_timeout(left).ok();
         end.is_none() && args.time.is_none_or(|time| recorder.elapsed() < time)
     })?;
     progress.end();

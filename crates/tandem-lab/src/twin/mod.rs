@@ -21,6 +21,7 @@ pub mod observed;
 pub mod picture;
 pub mod replay;
 pub mod situation;
+mod ticks;
 mod timers;
 pub mod trust;
 pub mod tune;

@@ -1,6 +1,7 @@
 //! Where and how the programs of a model run: as they did, or otherwise.
 
 use super::model::{End, Model, ModelTask, Step, Wait};
+use super::ticks::phase_ns;
 use crate::machine_file::parse_machine;
 use crate::scenario::policy::PolicyTable;
 use crate::scenario::policy::scheduler::SchedulerName;
@@ -341,9 +342,12 @@ impl Stage<'_> {
         {
             settings.groups = Some(true);
         }
+        let hz = self.recording.about.scheduler.hz.unwrap_or(LinuxSettings::default().tick_hz);
+        let phase_ns = phase_ns(self.recording, 1_000_000_000 / u64::from(hz.max(1)));
+        let timer = phase_ns.map_or(Timer::Hardware, |phase_ns| Timer::Phased { phase_ns });
         let scenario = Scenario {
             machine: self.situation.machine.clone(),
-            costs: CostModels { timer: Some(Timer::Hardware), idle: Some(idle), ..CostModels::off() },
+            costs: CostModels { timer: Some(timer), idle: Some(idle), ..CostModels::off() },
             policy,
             pause_loop: None,
             halt_poll_ns: None,

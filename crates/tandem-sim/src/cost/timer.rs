@@ -21,6 +21,11 @@ pub enum Timer {
     /// timerlat hist`, example in Linux's `Documentation/tools/rtla/rtla-timerlat-hist.rst`).
     #[default]
     Hardware,
+    /// The same, with the host's ticks at this phase of the run, ns: that of a recorded machine.
+    Phased {
+        /// The phase, below the period of the tick.
+        phase_ns: u64,
+    },
     /// Evenly up to a limit, as on emulated CPUs that take turns.
     Emulated {
         /// The latest, ns.

@@ -27,6 +27,7 @@ impl Ticks {
         period_ns: u64,
     ) -> Self {
         let phase_ns = |cpu: usize| match timer {
+            Some(Timer::Phased { phase_ns }) if kernel == KernelId::HOST => phase_ns % period_ns,
             Some(_) => {
                 let key = u64::from(kernel.0) << 32 | if apart { cpu as u64 } else { 0 };
                 random(seed, Entity::TickPhase, key) % period_ns
