@@ -19,16 +19,20 @@ impl NewFile {
     /// Creates the hidden file.
     ///
     /// # Errors
-    /// If no file can be created there.
+    /// If no file can be created there, or what is there is no regular file.
     pub fn create(path: &Path) -> io::Result<Self> {
-        if path.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
+        let wrong = |message: &str| io::Error::new(io::ErrorKind::InvalidInput, message);
+        match fs::metadata(path) {
+            Ok(known) if known.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            // A device, or a pipe, would be gone.
+            Ok(known) if !known.is_file() => return Err(wrong("it is no regular file")),
+            _ => {}
+        }
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(wrong("the path ends in a slash, as that of a folder"));
         }
         let Some(name) = path.file_name() else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the path does not end in the name of a file",
-            ));
+            return Err(wrong("the path does not end in the name of a file"));
         };
         let unfinished = path.with_file_name(format!(".{}.{}", name.display(), std::process::id()));
         // A killed process left a file of this name, or another user placed a link here.
@@ -122,5 +126,14 @@ mod tests {
         for path in [folder.path().to_owned(), folder.path().join("no folder/a.txt"), PathBuf::from("..")] {
             assert!(NewFile::create(&path).is_err(), "{}", path.display());
         }
+    }
+
+    #[test]
+    fn a_device_and_a_folder_to_be_are_refused() {
+        assert!(NewFile::create(Path::new("/dev/null")).is_err());
+        let folder = tempfile::tempdir().unwrap();
+        let slash = format!("{}/new/", folder.path().display());
+        assert!(NewFile::create(Path::new(&slash)).is_err());
+        assert!(names(folder.path()).is_empty());
     }
 }

@@ -131,14 +131,14 @@ pub struct Vm {
 impl About {
     /// Events that were lost on all CPUs.
     pub fn lost_events(&self) -> u64 {
-        self.lost.iter().map(|lost| lost.events).sum()
+        self.lost.iter().fold(0, |sum, lost| sum.saturating_add(lost.events))
     }
 }
 
 impl Task {
     /// Its nice value; `None` if it is a real-time task or its priority is unknown.
     pub fn nice(&self) -> Option<i8> {
-        let nice = self.priority? - 120;
+        let nice = self.priority?.checked_sub(120)?;
         (-20..=19).contains(&nice).then_some(nice as i8)
     }
 }

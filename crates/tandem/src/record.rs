@@ -117,15 +117,24 @@ fn record(args: &Args) -> anyhow::Result<Option<i32>> {
         let left = args.time.map_or(sleep, |time| sleep.min(time.saturating_sub(recorder.elapsed())));
         end = ends.recv_timeout(left).ok();
         end.is_none() && args.time.is_none_or(|time| recorder.elapsed() < time)
-    })?;
+    });
     progress.end();
     may_exit.store(true, Ordering::Relaxed);
-    let (out, summary) = recorded.write(machine.ok(), BufWriter::new(file))?;
-    let file = out.into_inner().map_err(io::IntoInnerError::into_error);
-    file.and_then(NewFile::complete).with_context(|| format!("cannot write {name}"))?;
-    let bytes = std::fs::metadata(&args.out).map_or(0, |file| file.len());
-    report(&summary, bytes, &name);
-    command.map(|command| command.wait(&ends, end)).transpose()
+    let written = || -> anyhow::Result<()> {
+        let (out, summary) = recorded?.write(machine.ok(), BufWriter::new(file))?;
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error);
+        file.and_then(NewFile::complete).with_context(|| format!("cannot write {name}"))?;
+        let bytes = std::fs::metadata(&args.out).map_or(0, |file| file.len());
+        report(&summary, bytes, &name);
+        Ok(())
+    };
+    let written = written();
+    if let (Err(error), Some(_)) = (&written, &command) {
+        // The command goes on, and is waited for: its user need not wait for the message.
+        let _ = writeln!(io::stderr(), "tandem: {error:#}; waiting for the command to end");
+    }
+    let status = command.map(|command| command.wait(&ends, end)).transpose()?;
+    written.map(|()| status)
 }
 
 /// The file, which nobody but its user may read: it names everybody's tasks.

@@ -2,6 +2,7 @@
 
 use crate::recording_source::RecordingSource;
 use crate::sim::parse_seed;
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use tandem_file::new_file::NewFile;
 use tandem_file::shown::readable;
 use tandem_lab::twin::situation::Situation;
 use tandem_lab::twin::tune::{Objective, tune};
-use tandemd::error::BadInput;
+use tandemd::error::{BadInput, one_line};
 
 /// Arguments of `tandem tune`.
 #[derive(clap::Args)]
@@ -33,7 +34,7 @@ pub struct Args {
     /// Seed of the search and of its first run; others count up from it
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
     seed: u64,
-    /// Write the settings into this file, for `tandem run --settings`
+    /// Write the settings into this file, for `tandem run --settings`, if they are better than the defaults
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -51,6 +52,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let message = format!("there is no group '{group}' in the recording; groups: {}", known.join(", "));
         return Err(BadInput::new(message).into());
     }
+    let create = |path: &PathBuf| {
+        let name = one_line(&path.display().to_string());
+        let file = NewFile::create(path).map_err(|error| BadInput::new(format!("--out {name}: {error}")))?;
+        Ok::<_, BadInput>((file, name))
+    };
+    let file = args.out.as_ref().map(create).transpose()?;
     let situation = Situation::recorded(&recording).map_err(BadInput::new)?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
@@ -66,11 +73,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .map_err(|message| BadInput::new(format!("{}: {message}", args.source.name())))?;
     bar.finish_and_clear();
     write!(io::stdout().lock(), "{tuned}")?;
-    if let Some(path) = &args.out {
-        let context = |error: io::Error| BadInput::new(format!("{}: {error}", path.display()));
-        let mut file = NewFile::create(path).map_err(context)?;
-        file.write_all(tuned.settings.to_toml().as_bytes()).map_err(context)?;
-        file.complete().map_err(context)?;
+    if let Some((mut file, name)) = file {
+        if !tuned.is_better() {
+            writeln!(
+                io::stderr(),
+                "tandem: {name} is not written: there is nothing better than the defaults"
+            )?;
+            return Ok(());
+        }
+        file.write_all(tuned.settings.to_toml().as_bytes())
+            .and_then(|()| file.complete())
+            .with_context(|| format!("cannot write {name}"))?;
     }
     Ok(())
 }

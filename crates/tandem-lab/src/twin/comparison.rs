@@ -162,7 +162,8 @@ const WAIT_SHARE_MIN: f64 = 0.01;
 impl Off {
     fn new(recorded: &Row, simulated: &Row, length_s: f64) -> Self {
         let off = |recorded: f64, simulated: f64, least: f64| {
-            (recorded.max(simulated) >= least && recorded > 0.0).then(|| 100.0 * (simulated / recorded - 1.0))
+            let base = recorded.max(least / 10.0);
+            (recorded.max(simulated) >= least).then(|| 100.0 * (simulated - recorded) / base)
         };
         Self {
             switches_pct: off(recorded.switches, simulated.switches, SWITCHES_MIN),
@@ -188,6 +189,8 @@ pub struct Comparison {
     pub attributed_pct: f64,
     /// Events that the recording has lost.
     pub lost_events: u64,
+    /// Turns of tasks whose end the recording does not have.
+    pub breaks: u64,
     /// How many runs there were.
     pub runs: usize,
     /// Runs in which not all work was done in the longest time that they may take.
@@ -254,6 +257,7 @@ impl Comparison {
         Self {
             attributed_pct: model.wakeups.attributed_pct(),
             lost_events: recording.about.lost_events(),
+            breaks: model.breaks,
             runs: runs.len(),
             incomplete: runs.iter().filter(|run| !run.is_complete).count(),
             total: pair("total", &recorded.total, &|run: &Measured| &run.total, None),
@@ -293,6 +297,7 @@ impl Comparison {
         serde_json::json!({
             "attributed_wakeups_pct": self.attributed_pct,
             "lost_events": self.lost_events,
+            "turns_without_end": self.breaks,
             "runs": self.runs,
             "incomplete_runs": self.incomplete,
             "total": of_pair(&self.total),
@@ -344,13 +349,23 @@ impl fmt::Display for Comparison {
                 self.incomplete
             )?;
         }
-        for pair in std::iter::once(&self.total).chain(&self.groups) {
+        if self.lost_events > 0 {
+            writeln!(f, "Not trusted: what ran when events were lost is not known.")?;
+        }
+        if self.breaks > 0 {
+            writeln!(
+                f,
+                "Not trusted: {} turns have no end in the recording, which counts some CPU time for the wrong task.",
+                self.breaks
+            )?;
+        }
+        for pair in std::iter::once(&self.total).chain(self.groups.iter().take(GROUPS_SHOWN)) {
             if let Some(off) = pair.off.words() {
                 let name = readable(&pair.group, &[]);
                 writeln!(f, "Not trusted: the replay of {name} as it was recorded is off by {off}.")?;
             }
         }
-        for pair in &self.groups {
+        for pair in self.groups.iter().take(GROUPS_SHOWN) {
             for (doubt, tasks) in &pair.doubts {
                 let name = readable(&pair.group, &[]);
                 writeln!(f, "Not trusted: {tasks} tasks of {name} {}.", doubt.words())?;

@@ -68,9 +68,9 @@ impl Migrations {
 impl Measures {
     /// Adds those of another group. Waits are not in order then.
     fn add(&mut self, other: &Self) {
-        self.run_ns += other.run_ns;
-        self.wait_ns += other.wait_ns;
-        self.sleep_ns += other.sleep_ns;
+        self.run_ns = self.run_ns.saturating_add(other.run_ns);
+        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
+        self.sleep_ns = self.sleep_ns.saturating_add(other.sleep_ns);
         self.switches += other.switches;
         self.preemptions += other.preemptions;
         self.migrations.core += other.migrations.core;
@@ -117,7 +117,8 @@ pub struct Measuring<'a> {
     /// Until when tasks that go on are measured, ns, by task.
     until_ns: Vec<u64>,
     states: Vec<State>,
-    heard_of: Vec<bool>,
+    /// What each CPU has run since its last switch; `None` before the first.
+    on_cpu: Vec<Option<u32>>,
     measures: Vec<Measures>,
     /// First and last time that a task of each group had a CPU, ns.
     spans: Vec<Option<(u64, u64)>>,
@@ -132,7 +133,7 @@ impl<'a> Measuring<'a> {
             groups,
             until_ns: vec![u64::MAX; groups.len()],
             states: vec![State::default(); groups.len()],
-            heard_of: vec![false; cpus as usize],
+            on_cpu: vec![None; cpus as usize],
             measures: vec![Measures::default(); group_count],
             spans: vec![None; group_count],
         }
@@ -147,11 +148,13 @@ impl<'a> Measuring<'a> {
     pub fn read(&mut self, event: &Event) {
         match event.kind {
             Kind::Switch => {
-                self.leaves(event);
-                self.comes(event);
-                if let Some(heard_of) = self.heard_of.get_mut(event.cpu as usize) {
-                    *heard_of = true;
+                let on_cpu = self.on_cpu.get_mut(event.cpu as usize);
+                let before = on_cpu.and_then(|on_cpu| on_cpu.replace(event.other));
+                if let Some(lost) = before.filter(|before| *before != event.task) {
+                    self.ends_unseen(lost, event);
                 }
+                self.leaves(event, before.is_none());
+                self.comes(event);
             }
             Kind::Wake | Kind::WakeNew => self.wakes(event),
             _ => {}
@@ -182,13 +185,21 @@ impl<'a> Measuring<'a> {
         (self.measures, total)
     }
 
-    fn leaves(&mut self, event: &Event) {
+    /// A task had the CPU, and another one leaves it: the end of its turn is not recorded.
+    fn ends_unseen(&mut self, task: u32, event: &Event) {
+        if self.is_measured(task, event.at_ns) && self.states[task as usize].now == Now::Runs {
+            self.settle(task as usize, event.at_ns);
+            self.states[task as usize].now = Now::Sleeps;
+        }
+    }
+
+    fn leaves(&mut self, event: &Event, is_first: bool) {
         if !self.is_measured(event.task, event.at_ns) {
             return;
         }
         let task = event.task as usize;
         let state = &mut self.states[task];
-        if state.now == Now::Unknown && !self.heard_of.get(event.cpu as usize).copied().unwrap_or(true) {
+        if state.now == Now::Unknown && is_first {
             *state = State { now: Now::Runs, since_ns: 0, last_cpu: Some(event.cpu), ..*state };
             self.had_cpu(task, 0);
         }
@@ -266,12 +277,12 @@ impl<'a> Measuring<'a> {
         let measures = &mut self.measures[self.groups[task]];
         let elapsed_ns = now_ns.saturating_sub(state.since_ns);
         match state.now {
-            Now::Runs => measures.run_ns += elapsed_ns,
+            Now::Runs => measures.run_ns = measures.run_ns.saturating_add(elapsed_ns),
             Now::Waits => {
-                measures.wait_ns += elapsed_ns;
+                measures.wait_ns = measures.wait_ns.saturating_add(elapsed_ns);
                 measures.waits_ns.push(elapsed_ns);
             }
-            Now::Sleeps => measures.sleep_ns += elapsed_ns,
+            Now::Sleeps => measures.sleep_ns = measures.sleep_ns.saturating_add(elapsed_ns),
             Now::Unknown | Now::Ended => {}
         }
         state.since_ns = now_ns;

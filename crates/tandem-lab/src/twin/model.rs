@@ -13,6 +13,8 @@ pub struct Model {
     pub gates: u32,
     /// Wake-ups by what caused them.
     pub wakeups: Wakeups,
+    /// Turns whose end the recording does not have: another task left the CPU.
+    pub breaks: u64,
     /// Length of the recording, ns.
     pub length_ns: u64,
 }

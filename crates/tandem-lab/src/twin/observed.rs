@@ -9,19 +9,25 @@ pub struct Observed<'a, F> {
     machine: &'a Machine,
     /// Takes each event.
     next: F,
-    /// When the last one was, ns.
-    last_ns: u64,
+    /// Tasks that have begun.
+    known: Vec<bool>,
 }
 
 impl<'a, F: FnMut(&Event)> Observed<'a, F> {
     /// Of runs on that machine.
     pub fn new(machine: &'a Machine, next: F) -> Self {
-        Self { machine, next, last_ns: 0 }
+        Self { machine, next, known: Vec::new() }
     }
+}
 
-    /// When the last event was, ns.
-    pub fn last_ns(&self) -> u64 {
-        self.last_ns
+impl<F> Observed<'_, F> {
+    /// Notes that a task has begun; whether it had before.
+    fn begins(&mut self, task: u32) -> bool {
+        let at = task as usize;
+        if self.known.len() <= at {
+            self.known.resize(at + 1, false);
+        }
+        std::mem::replace(&mut self.known[at], true)
     }
 }
 
@@ -36,7 +42,8 @@ impl<F: FnMut(&Event)> Observer for Observed<'_, F> {
             EventKind::Wake => {
                 let waker = event.by.and_then(|(_, task)| task).map_or(NO_TASK, |task| task.0);
                 let context = if waker == NO_TASK { Context::Interrupt } else { Context::Task };
-                (Kind::Wake, task, waker, context as u32)
+                let kind = if self.begins(task) { Kind::Wake } else { Kind::WakeNew };
+                (kind, task, waker, context as u32)
             }
             EventKind::Start => (Kind::Switch, NO_TASK, task, TaskState::Runnable as u32),
             EventKind::Continue => return,
@@ -48,7 +55,6 @@ impl<F: FnMut(&Event)> Observer for Observed<'_, F> {
             (EventKind::Wake, Some((cpu, _))) => cpu,
             _ => event.cpu,
         };
-        self.last_ns = event.at_ns;
         let cpu = self.machine.cpu(cpu).os_index;
         (self.next)(&Event { at_ns: event.at_ns, cpu, kind, task, other, detail });
     }

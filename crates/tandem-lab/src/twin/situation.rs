@@ -41,6 +41,8 @@ pub struct Situation {
     pub homes: Homes,
     /// What is different for a group, by its name.
     pub changes: BTreeMap<String, Change>,
+    /// The CPUs that are there for all tasks; `None`: all of the machine.
+    pub within: Option<CpuMask>,
     /// Where single tasks may run instead, by position in the recording.
     pub pins: BTreeMap<usize, CpuMask>,
 }
@@ -71,13 +73,15 @@ impl Situation {
         let about = &recording.about;
         let machine = match &about.machine {
             Some(text) => parse_machine(text, "the recorded machine")?,
-            None => flat(about.cpus.max(1)),
+            None => flat(about.cpus.max(1))
+                .map_err(|problem| SourceFile::new(Path::new("the recording"), "").error_in_file(problem))?,
         };
         Ok(Self {
             machine: Arc::new(machine),
             policy: PolicySettings::Linux(linux(recording)),
             homes: Homes::Given,
             changes: BTreeMap::new(),
+            within: None,
             pins: BTreeMap::new(),
         })
     }
@@ -136,9 +140,9 @@ impl Situation {
 }
 
 /// A machine of which nothing is known but how many CPUs it has: one package, whose cores have one thread.
-fn flat(cpus: u32) -> Machine {
+fn flat(cpus: u32) -> Result<Machine, String> {
     let machine = MachineBuilder::symmetric(1, cpus, 1).name("unknown").every_llc(1 << 25);
-    machine.every_node(1 << 36, 1 << 34).build().expect("it is a plain machine")
+    machine.every_node(1 << 36, 1 << 34).build().map_err(|error| error.to_string())
 }
 
 /// The kernel's scheduler as it was set.
@@ -279,7 +283,10 @@ impl Stage<'_> {
         let change = self.change(members).cloned().unwrap_or_default();
         let tasks = members.tasks.iter().map(|&at| self.host_task(&self.model.tasks[at], &change)).collect();
         let cgroup = match change.limit {
-            Some(limit) => Some(self.cgroups.limited(&name, members.cgroup, limit)),
+            Some(limit) => {
+                let spans = self.spans_cgroups(members.group);
+                Some(self.cgroups.limited(group, members.cgroup.filter(|_| !spans), limit))
+            }
             None => members.cgroup,
         };
         let nodes = self.situation.machine.node_count();
@@ -297,6 +304,15 @@ impl Stage<'_> {
         self.workloads.push(Placed { workload, tasks: members.tasks.clone(), copy });
     }
 
+    /// Whether tasks of a group are in different cgroups. A limit of theirs is then below the root: where their
+    /// cgroups are does not count.
+    fn spans_cgroups(&self, group: usize) -> bool {
+        let cgroup = |task: &ModelTask| self.recording.about.tasks[task.recorded].cgroup;
+        let mut members = self.model.tasks.iter().filter(|task| task.group == group).map(cgroup);
+        let first = members.next();
+        members.any(|cgroup| Some(cgroup) != first)
+    }
+
     fn host_task(&self, task: &ModelTask, change: &Change) -> HostTask {
         let facts = &self.recording.about.tasks[task.recorded];
         let machine = &self.situation.machine;
@@ -312,6 +328,10 @@ impl Stage<'_> {
         let pin = self.situation.pins.get(&task.recorded).or(change.cpus.as_ref());
         let cpus = pin.cloned().map(Arc::new).or_else(recorded_cpus);
         let cpus = cpus.unwrap_or_else(|| self.everywhere.clone());
+        // One that may run on none of those that are left may run on all of them, as after a hotplug.
+        let left = self.situation.within.as_ref().map(|within| (within, within.and(&cpus)));
+        let cpus =
+            left.map_or(cpus, |(within, left)| Arc::new(if left.is_empty() { within.clone() } else { left }));
         let is_real_time = facts.priority.is_some_and(|priority| priority < 100);
         let nice = facts.nice().unwrap_or(if is_real_time { *Process::NICE.start() } else { 0 });
         let past_cpu = task.first_cpu.and_then(|cpu| machine.find_cpu(cpu)).filter(|cpu| cpus.contains(*cpu));
@@ -357,7 +377,7 @@ impl Stage<'_> {
             events: Vec::new(),
             homes: self.situation.homes,
             warmup_ns: 0,
-            length_ns: (self.model.length_ns * LONGER_MAX).clamp(1, TIME_MAX_NS),
+            length_ns: self.model.length_ns.saturating_mul(LONGER_MAX).clamp(1, TIME_MAX_NS),
             stop_at_count: Some(DONE),
         };
         Staged { scenario, tasks }
@@ -482,17 +502,22 @@ impl Cgroups {
         let has_controller = recorded.iter().any(|cgroup| cgroup.weight.is_some());
         for cgroup in recorded {
             let path = cgroup.path.trim_matches('/');
-            let at = (has_controller && !path.is_empty()).then(|| made.declare(recording, path));
+            let is_deep = path.split('/').count() > Cgroup::LEVELS_MAX;
+            let at = (has_controller && !path.is_empty() && !is_deep).then(|| made.declare(recording, path));
             made.of_recorded.push(at.flatten());
         }
         made.is_weighed = vec![false; made.cgroups.len()];
         made
     }
 
-    /// A cgroup with a limit, below that one.
-    fn limited(&mut self, name: &str, parent: Option<usize>, limit: BandwidthLimit) -> usize {
+    /// The cgroup with the limit of a group, below that one.
+    fn limited(&mut self, group: &str, parent: Option<usize>, limit: BandwidthLimit) -> usize {
         let above = parent.map_or(String::new(), |parent| format!("{}/", self.cgroups[parent].path));
-        let path = format!("{above}limit of {}", name.replace('/', "-"));
+        let path = format!("{above}limit of {}", group.replace('/', "-"));
+        if let Some(at) = self.cgroups.iter().position(|known| known.path == path) {
+            return at;
+        }
+        self.is_weighed.push(false);
         let weight = Cgroup::DEFAULT_WEIGHT;
         self.cgroups.push(Cgroup { path, parent, weight, limit: Some(limit) });
         self.cgroups.len() - 1

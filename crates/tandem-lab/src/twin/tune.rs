@@ -200,7 +200,13 @@ impl Tuned {
     /// Whether it is better than the defaults on other seeds, beyond chance.
     pub fn is_better(&self) -> bool {
         let interval = self.effect.and_then(|effect| effect.interval_pct);
-        interval.is_some_and(|(low, high)| if self.larger_is_better { low > 0.0 } else { high < 0.0 })
+        // Pairs that are all the same leave nothing to chance.
+        let (low, high) = match (interval, self.effect) {
+            (Some(interval), _) => interval,
+            (None, Some(effect)) => (effect.percent, effect.percent),
+            (None, None) => return false,
+        };
+        if self.larger_is_better { low > 0.0 } else { high < 0.0 }
     }
 }
 
@@ -232,6 +238,11 @@ pub fn tune(
     let mean_of = |values: &[f64]| mean(values.iter().copied()).unwrap_or(0.0);
     let defaults = Settings::default();
     let first = mean_of(&run(&defaults, &training)?);
+    if !first.is_finite() {
+        return Err(
+            "with the defaults not all of the recorded work is done in the time that a run may take".into()
+        );
+    }
     let mut best = (defaults.clone(), first);
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut ran = 1;

@@ -61,8 +61,9 @@ struct Reading<'a> {
     recording: &'a Recording,
     wakers: Wakers,
     lives: Vec<Life>,
-    /// Whether anything has been heard of a CPU.
-    heard_of: Vec<bool>,
+    /// What each CPU has run since its last switch; `None` before the first.
+    on_cpu: Vec<Option<u32>>,
+    breaks: u64,
     gates: u32,
 }
 
@@ -73,7 +74,8 @@ impl<'a> Reading<'a> {
             recording,
             wakers: Wakers::new(about),
             lives: about.tasks.iter().map(|_| Life::default()).collect(),
-            heard_of: vec![false; about.cpus as usize],
+            on_cpu: vec![None; about.cpus as usize],
+            breaks: 0,
             gates: 0,
         }
     }
@@ -85,11 +87,13 @@ impl<'a> Reading<'a> {
     fn read(&mut self, event: &Event) {
         match event.kind {
             Kind::Switch => {
-                self.leaves(event);
-                self.comes(event);
-                if let Some(heard_of) = self.heard_of.get_mut(event.cpu as usize) {
-                    *heard_of = true;
+                let on_cpu = self.on_cpu.get_mut(event.cpu as usize);
+                let before = on_cpu.and_then(|on_cpu| on_cpu.replace(event.other));
+                if let Some(lost) = before.filter(|before| *before != event.task) {
+                    self.ends_unseen(lost, event.at_ns);
                 }
+                self.leaves(event, before.is_none());
+                self.comes(event);
             }
             Kind::Wake => self.wakes(event),
             Kind::WakeNew => self.starts(event),
@@ -98,9 +102,19 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Another task leaves the CPU that this one had: the end of its turn is not recorded.
+    fn ends_unseen(&mut self, task: u32, at_ns: u64) {
+        self.breaks += 1;
+        if let Some(life) = self.life(task).filter(|life| life.since_ns.is_some()) {
+            life.account(at_ns);
+            life.since_ns = None;
+            life.flush();
+            life.waits_since_ns = Some(at_ns);
+        }
+    }
+
     /// The task of a switch leaves its CPU.
-    fn leaves(&mut self, event: &Event) {
-        let is_first = !self.heard_of.get(event.cpu as usize).copied().unwrap_or(true);
+    fn leaves(&mut self, event: &Event, is_first: bool) {
         let Some(life) = self.life(event.task) else { return };
         if !life.met && is_first {
             // It was there before the recording.
@@ -210,7 +224,8 @@ impl<'a> Reading<'a> {
             life.flush();
             life.tell_timers(&about.timers);
         }
-        let mut model = Model { gates: self.gates, length_ns: about.length_ns, ..Model::default() };
+        let mut model =
+            Model { gates: self.gates, breaks: self.breaks, length_ns: about.length_ns, ..Model::default() };
         // Positions of recorded tasks among those of the model: some were never met.
         let mut numbers = vec![None; self.lives.len()];
         let mut groups: HashMap<String, usize> = HashMap::new();

@@ -93,10 +93,7 @@ pub fn variants(twin: &Twin<'_>, recorded: &Measured, situation: &Situation) -> 
         false => "half of the CPUs",
     };
     all.push(variant("fewer", words.into(), false, &|it| {
-        let cpus = fewer.clone().ok_or("there is one CPU alone")?;
-        for group in &twin.model.groups {
-            it.changes.entry(group.clone()).or_default().cpus = Some(cpus.clone());
-        }
+        it.within = Some(fewer.clone().ok_or("there is one CPU alone")?);
         Ok(())
     }));
     let vms: Vec<usize> = vm_groups(twin);
@@ -341,7 +338,9 @@ fn outcome(group: &str, baseline: &[Measured], runs: &[Measured], row: impl Fn(&
 
 /// One sentence.
 fn advice(answers: &[Answer], off_pct: [Option<f64>; 2]) -> String {
-    let off = off_pct[0].map_or(0.0, f64::abs);
+    let Some(off) = off_pct[0].map(f64::abs) else {
+        return "No advice: nothing waited in the recording, so that nothing can wait less.".into();
+    };
     if off > TRUSTED_PCT {
         return format!(
             "No advice: the replay of what was recorded is off by {off:.0}% in the time of waiting, so that its \
@@ -351,8 +350,8 @@ fn advice(answers: &[Answer], off_pct: [Option<f64>; 2]) -> String {
     let hurt = |answer: &Answer| {
         let hurts = |outcome: &&Outcome| {
             let p99 = outcome.wait_p99_us;
-            let before = p99.value / (1.0 + p99.effect_pct.unwrap_or(0.0) / 100.0);
-            p99.effect_pct.is_some_and(|pct| pct > HURTS_PCT) && p99.value - before > HURTS_US
+            let before = p99.effect_pct.map_or(0.0, |pct| p99.value / (1.0 + pct / 100.0));
+            p99.value > before * (1.0 + HURTS_PCT / 100.0) && p99.value - before > HURTS_US
         };
         answer.outcomes.iter().skip(1).find(hurts).map(|outcome| readable(&outcome.group, &[]))
     };
@@ -360,7 +359,7 @@ fn advice(answers: &[Answer], off_pct: [Option<f64>; 2]) -> String {
         let wait = answer.outcomes.first().map(|total| total.wait_s);
         answer.is_choice
             && answer.problem.is_none()
-            && wait.and_then(|wait| wait.high_pct).is_some_and(|high| high < 0.0)
+            && wait.and_then(|wait| wait.high_pct.or(wait.effect_pct)).is_some_and(|high| high < 0.0)
     };
     let wait_pct =
         |answer: &Answer| answer.outcomes.first().and_then(|total| total.wait_s.effect_pct).unwrap_or(0.0);
@@ -421,12 +420,12 @@ impl fmt::Display for WhatIf {
                     outcome.span_s.value
                 )?;
             }
-            if let Some(problem) = &answer.problem {
-                writeln!(
-                    f,
-                    "{:10} not run: {problem}",
-                    if answer.outcomes.is_empty() { answer.variant } else { "" }
-                )?;
+            match &answer.problem {
+                Some(problem) if answer.outcomes.is_empty() => {
+                    writeln!(f, "{:10} not run: {problem}", answer.variant)?;
+                }
+                Some(problem) => writeln!(f, "{:10} not trusted: {problem}", "")?,
+                None => {}
             }
         }
         writeln!(f)?;
