@@ -1,7 +1,8 @@
 //! Where a verb gets its recording from, and how it looks at that.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tandem_lab::twin::grouping::GroupBy;
+use tandem_lab::twin::plan::Plan;
 use tandem_lab::twin::replay::Twin;
 use tandem_recording::Recording;
 use tandemd::error::{BadInput, one_line};
@@ -48,7 +49,20 @@ impl RecordingSource {
 
     /// Reads it.
     pub fn read(&self) -> Result<Recording, BadInput> {
-        tandem_recording::open(&self.recording).map_err(BadInput::new)
+        self.read_file(&self.recording)
+    }
+
+    /// Reads that recording instead, to which a plan has led.
+    pub fn read_file(&self, path: &Path) -> Result<Recording, BadInput> {
+        tandem_recording::open(path).map_err(BadInput::new)
+    }
+
+    /// The plan that it is, or one that changes nothing.
+    pub fn plan(&self) -> Result<Plan, BadInput> {
+        match self.recording.extension().is_some_and(|extension| extension == "toml") {
+            true => Plan::read(&self.recording).map_err(BadInput::new),
+            false => Ok(Plan { recording: self.recording.clone(), ..Plan::default() }),
+        }
     }
 
     /// The model of it.

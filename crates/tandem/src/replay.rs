@@ -3,26 +3,19 @@
 use crate::machine_source::preset_or_file;
 use crate::recording_source::RecordingSource;
 use crate::sim::{parse_scheduler, parse_seed};
-use std::collections::BTreeMap;
+use anyhow::Context;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
-use tandem_file::shown::readable;
+use tandem_file::new_file::NewFile;
 use tandem_file::units::Duration;
-use tandem_lab::scenario::policy::scheduler::SchedulerName;
 use tandem_lab::twin::comparison::Comparison;
-use tandem_lab::twin::replay::{Measured, Twin, run_all};
-use tandem_lab::twin::situation::{Change, Situation};
+use tandem_lab::twin::plan::{GroupPlan, Plan};
+use tandem_lab::twin::replay::{Measured, run_all};
+use tandem_lab::twin::situation::Situation;
 use tandem_lab::twin::trust::doubts;
-use tandem_machine::cpumask::CpuMask;
-use tandem_machine::{Machine, parse_cpulist};
-use tandem_settings::Settings;
 use tandem_sim::RunError;
-use tandemd::error::BadInput;
+use tandemd::error::{BadInput, one_line};
 use tandemd::text::to_json_text;
-
-/// Most groups that an error lists.
-const GROUPS_LISTED: usize = 20;
 
 /// Arguments of `tandem replay`.
 #[derive(clap::Args)]
@@ -32,14 +25,15 @@ const GROUPS_LISTED: usize = 20;
     tandem replay host.parquet --set web.weight=200 --set backup.nice=10\n  \
     tandem replay host.parquet --set '*.cpus=0-7'\n  \
     tandem replay host.parquet --machine xeon-e5620-2s --copies web=2\n  \
-    tandem replay perf.data")]
+    tandem replay perf.data\n  \
+    tandem replay host.parquet --policy host=tandem --out plan.toml && tandem replay plan.toml")]
 pub struct Args {
     #[command(flatten)]
     source: RecordingSource,
     /// Give the machine another scheduler: host=NAME, where NAME is linux, tandem, or object: and the path of
     /// a sched_ext scheduler's object file [default: the recorded one]
     #[arg(long = "policy", value_name = "host=NAME", value_parser = parse_policy)]
-    policy: Option<SchedulerName>,
+    policy: Option<String>,
     /// Settings of the scheduler, for `--policy host=tandem`, as `tandem run` reads them
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
@@ -52,7 +46,7 @@ pub struct Args {
     /// Change a group (* is all): its weight (cpu.weight, 100 if nothing else was recorded), the nice value of
     /// its tasks, or the cpus that they may use; may be given several times
     #[arg(long = "set", value_name = "GROUP.KEY=VALUE", value_parser = parse_setting)]
-    changes: Vec<Setting>,
+    changes: Vec<(String, GroupPlan)>,
     /// Let a group be there several times; may be given several times
     #[arg(long, value_name = "GROUP=NUMBER", value_parser = parse_copies)]
     copies: Vec<(String, u32)>,
@@ -65,6 +59,9 @@ pub struct Args {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// Write what was replayed into this file, which can be edited, and is a recording to `tandem replay`
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 /// How to print the result.
@@ -76,38 +73,22 @@ enum Format {
     Json,
 }
 
-/// A change of a group.
-#[derive(Clone, Debug)]
-struct Setting {
-    group: String,
-    key: Key,
-}
-
-#[derive(Clone, Debug)]
-enum Key {
-    Weight(u32),
-    Nice(i8),
-    Cpus(String),
-}
-
-fn parse_setting(text: &str) -> Result<Setting, String> {
+fn parse_setting(text: &str) -> Result<(String, GroupPlan), String> {
     let form = "write GROUP.KEY=VALUE, such as web.weight=200, web.nice=5 or web.cpus=0-3";
-    let (name, value) = text.split_once('=').ok_or(form)?;
-    // Names of groups may have dots.
+    // Names of groups may have dots and equals signs; values have none.
+    let (name, value) = text.rsplit_once('=').ok_or(form)?;
     let (group, key) = name.rsplit_once('.').ok_or(form)?;
-    let key = match key {
-        "weight" => match value.parse() {
-            Ok(weight @ 1..=10_000) => Key::Weight(weight),
-            _ => return Err("a weight is a whole number from 1 to 10000".into()),
-        },
-        "nice" => match value.parse() {
-            Ok(nice @ -20..=19) => Key::Nice(nice),
-            _ => return Err("a nice value is a whole number from -20 to 19".into()),
-        },
-        "cpus" => Key::Cpus(value.to_owned()),
+    let mut plan = GroupPlan::default();
+    match key {
+        "weight" => plan.weight = Some(value.parse().unwrap_or(0)),
+        "nice" => plan.nice = Some(value.parse().unwrap_or(i8::MAX)),
+        "cpus" => plan.cpus = Some(value.to_owned()),
         other => return Err(format!("'{other}' cannot be set; allowed are weight, nice and cpus")),
-    };
-    Ok(Setting { group: group.to_owned(), key })
+    }
+    match plan.problem() {
+        Some(problem) => Err(problem.into()),
+        None => Ok((group.to_owned(), plan)),
+    }
 }
 
 fn parse_copies(text: &str) -> Result<(String, u32), String> {
@@ -119,17 +100,28 @@ fn parse_copies(text: &str) -> Result<(String, u32), String> {
     }
 }
 
-fn parse_policy(text: &str) -> Result<SchedulerName, String> {
+fn parse_policy(text: &str) -> Result<String, String> {
     let name = text.strip_prefix("host=").ok_or("write host=NAME, such as host=tandem")?;
-    parse_scheduler(name)
+    parse_scheduler(name).map(|_| name.to_owned())
 }
 
 /// Replays the recording and prints both.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let recording = args.source.read()?;
+    let mut plan = args.source.plan()?;
+    lay_over(&mut plan, args);
+    let recording = args.source.read_file(&plan.recording)?;
     let twin = args.source.understand(&recording)?;
     let name = args.source.name();
-    let situation = situation(args, &twin)?;
+    let machine = plan.machine.as_deref().map(preset_or_file).transpose()?;
+    let situation =
+        plan.situation(&twin, machine).map_err(|message| BadInput::new(format!("{name}: {message}")))?;
+    let file = match &args.out {
+        Some(path) => {
+            let shown = one_line(&path.display().to_string());
+            Some(NewFile::create(path).map_err(|error| BadInput::new(format!("--out {shown}: {error}")))?)
+        }
+        None => None,
+    };
     let recorded = twin.recorded().map_err(BadInput::new)?;
     let seeds: Vec<u64> = (0..u64::from(args.runs)).map(|at| args.seed.wrapping_add(at)).collect();
     let runs = run_all(&twin, &situation, &seeds);
@@ -143,6 +135,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let baseline = baseline.as_deref().unwrap_or(&runs);
     let doubts = doubts(&recording, &twin.model);
     let comparison = Comparison::new(&recording, &twin.model, &recorded, &runs, baseline, &doubts);
+    if let Some(mut file) = file {
+        let text = to_be_written(plan).to_toml(&twin);
+        file.write_all(text.as_bytes()).and_then(|()| file.complete()).context("cannot write the plan")?;
+    }
     let mut out = std::io::stdout().lock();
     match args.format {
         Format::Table => write!(out, "{comparison}")?,
@@ -151,83 +147,33 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The recorded situation with what the command line changes.
-fn situation(args: &Args, twin: &Twin<'_>) -> anyhow::Result<Situation> {
-    let mut situation = Situation::recorded(twin.recording).map_err(BadInput::new)?;
-    if let Some(name) = &args.machine {
-        situation.machine = Arc::new(preset_or_file(name)?);
-    }
+/// Puts what the command line says over a plan.
+fn lay_over(plan: &mut Plan, args: &Args) {
+    plan.machine = args.machine.clone().or(plan.machine.take());
     if let Some(name) = &args.policy {
-        situation.set_scheduler(name.clone()).map_err(BadInput::new)?;
+        // Settings are those of the scheduler that was named with them.
+        (plan.scheduler, plan.settings) = (Some(name.clone()), None);
     }
-    if let Some(path) = &args.settings {
-        if args.policy != Some(SchedulerName::Tandem) {
-            return Err(BadInput::new("`--settings` is for `--policy host=tandem`; add that").into());
-        }
-        let settings = Settings::read(path).map_err(BadInput::new)?;
-        situation.set_tandem(&settings).map_err(BadInput::new)?;
+    plan.settings = args.settings.clone().or(plan.settings.take());
+    plan.slice = args.slice.or(plan.slice);
+    let copies = args
+        .copies
+        .iter()
+        .map(|(name, copies)| (name, GroupPlan { copies: Some(*copies), ..GroupPlan::default() }));
+    let changes = args.changes.iter().map(|(name, change)| (name, change.clone()));
+    for (name, change) in changes.chain(copies) {
+        let group = plan.group.entry(name.clone()).or_default();
+        group.weight = change.weight.or(group.weight);
+        group.nice = change.nice.or(group.nice);
+        group.cpus = change.cpus.or(group.cpus.take());
+        group.copies = change.copies.or(group.copies);
     }
-    if let Some(slice) = args.slice {
-        situation.set_slice(slice.ns).map_err(BadInput::new)?;
-    }
-    for Setting { group, key } in &args.changes {
-        for (name, change) in changed(&mut situation.changes, group, twin)? {
-            match key {
-                Key::Weight(weight) => {
-                    change.weight_factor = Some(f64::from(*weight) / twin.recorded_weight(&name))
-                }
-                Key::Nice(nice) => change.nice = Some(*nice),
-                Key::Cpus(list) => change.cpus = Some(cpus(list, &situation.machine)?),
-            }
-        }
-    }
-    for (group, copies) in &args.copies {
-        for (_, change) in changed(&mut situation.changes, group, twin)? {
-            change.copies = Some(*copies);
-        }
-    }
-    Ok(situation)
 }
 
-/// The changes of a group, or of all.
-fn changed<'a>(
-    changes: &'a mut BTreeMap<String, Change>,
-    group: &str,
-    twin: &Twin<'_>,
-) -> Result<Vec<(String, &'a mut Change)>, BadInput> {
-    let groups = &twin.model.groups;
-    if group != "*" && !groups.iter().any(|known| known == group) {
-        let mut known: Vec<String> = groups.iter().map(|name| format!("'{}'", readable(name, &[]))).collect();
-        let more = known.len().saturating_sub(GROUPS_LISTED);
-        known.truncate(GROUPS_LISTED);
-        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-        let message =
-            format!("there is no group '{group}' in the recording; groups: {}{more}", known.join(", "));
-        return Err(BadInput::new(message));
+/// The plan for a file in that folder: what it names is found from there, or from anywhere.
+fn to_be_written(mut plan: Plan) -> Plan {
+    for path in [Some(&mut plan.recording), plan.settings.as_mut()].into_iter().flatten() {
+        *path = path.canonicalize().unwrap_or_else(|_| path.clone());
     }
-    for name in groups.iter().filter(|name| group == "*" || *name == group) {
-        changes.entry(name.clone()).or_default();
-    }
-    let of_group = changes.iter_mut().filter(|(name, _)| group == "*" || *name == group);
-    Ok(of_group.map(|(name, change)| (name.clone(), change)).collect())
-}
-
-/// CPUs of the machine.
-fn cpus(list: &str, machine: &Machine) -> Result<CpuMask, BadInput> {
-    let numbers = parse_cpulist(list)
-        .map_err(|error| BadInput::new(format!("'{list}' is no list of CPUs: {error}")))?;
-    let mut mask = CpuMask::empty(machine.cpu_count());
-    for number in numbers {
-        let cpu = machine.find_cpu(number).ok_or_else(|| {
-            BadInput::new(format!(
-                "'{list}' names CPU {number}, which machine '{}' does not have",
-                machine.name()
-            ))
-        })?;
-        mask.insert(cpu);
-    }
-    match mask.is_empty() {
-        true => Err(BadInput::new(format!("'{list}' names no CPU"))),
-        false => Ok(mask),
-    }
+    plan
 }

@@ -19,6 +19,7 @@ pub mod measures;
 pub mod model;
 pub mod observed;
 pub mod picture;
+pub mod plan;
 pub mod replay;
 pub mod situation;
 mod ticks;
