@@ -7,24 +7,17 @@ use tandem_sim::cost::Idle;
 /// Quantiles that are kept of the measured times.
 const QUANTILES: usize = 200;
 
-/// What a CPU does, as far as the recording has said.
-#[derive(Clone, Copy, Default)]
-struct Cpu {
-    is_idle: bool,
-}
-
 /// The times from wake-ups of tasks to their turns on CPUs that were idle until then.
 pub fn idle_exits(recording: &Recording) -> Idle {
-    let mut cpus = vec![Cpu::default(); recording.about.cpus as usize];
     // For each task that was woken while some CPU was idle: when, and on which CPU.
     let mut woken: Vec<Option<(u64, u32)>> = vec![None; recording.about.tasks.len()];
     // Since when each CPU idles, ns.
-    let mut idle_since_ns = vec![u64::MAX; cpus.len()];
+    let mut idle_since_ns = vec![u64::MAX; recording.about.cpus as usize];
     let (mut by_others_ns, mut by_itself_ns) = (Vec::new(), Vec::new());
     for event in &recording.events {
         let Event { at_ns, cpu, kind, task, other, .. } = *event;
         let at = cpu as usize;
-        if at >= cpus.len() {
+        if at >= idle_since_ns.len() {
             continue;
         }
         match kind {
@@ -34,15 +27,13 @@ pub fn idle_exits(recording: &Recording) -> Idle {
                 }
             }
             Kind::Switch => {
-                let was_idle = task == NO_TASK && cpus[at].is_idle;
                 if let Some((woken_ns, by)) = woken.get_mut(other as usize).and_then(Option::take)
-                    && was_idle
+                    && task == NO_TASK
                     && idle_since_ns[at] <= woken_ns
                 {
                     let times = if by == cpu { &mut by_itself_ns } else { &mut by_others_ns };
                     times.push(at_ns - woken_ns);
                 }
-                cpus[at].is_idle = other == NO_TASK;
                 idle_since_ns[at] = if other == NO_TASK { at_ns } else { u64::MAX };
             }
             _ => {}
