@@ -28,7 +28,7 @@ pub struct Trial {
 pub struct ArmRecord {
     /// Its name.
     pub name: String,
-    /// The command that loads its scheduler, for people; none for the kernel's own.
+    /// The command that loads its scheduler, to be shown; none for the kernel's own.
     pub command: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use super::model::Wait;
 
 /// Kernel functions that handle timers which are not set by the task when it begins to wait.
 const CLOCKS: [&str; 4] = ["it_real_fn", "posix_timer_fn", "timerfd_tmrproc", "delayed_work_timer_fn"];
-/// Fewest waits of a task from which it is told.
+/// Fewest waits of a task that are enough to decide.
 const WAITS_MIN: usize = 4;
 /// How much more regular the times between wake-ups must be than those of sleeping: an assumption.
 const CLEARER: f64 = 2.0;
