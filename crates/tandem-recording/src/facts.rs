@@ -136,6 +136,11 @@ impl About {
 }
 
 impl Task {
+    /// Whether it is a real-time or a deadline task.
+    pub fn is_real_time(&self) -> bool {
+        self.priority.is_some_and(|priority| priority < 100)
+    }
+
     /// Its nice value; `None` if it is a real-time task or its priority is unknown.
     pub fn nice(&self) -> Option<i8> {
         let nice = self.priority?.checked_sub(120)?;

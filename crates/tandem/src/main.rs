@@ -12,6 +12,7 @@ mod check;
 mod doctor;
 mod generate;
 mod machine_source;
+mod out_file;
 mod place;
 mod prefer;
 mod record;

@@ -1,20 +1,17 @@
 //! `tandem replay`: run what was recorded again, as it was or otherwise, and print both side by side.
 
 use crate::machine_source::preset_or_file;
+use crate::out_file::OutFile;
 use crate::recording_source::RecordingSource;
 use crate::sim::{parse_scheduler, parse_seed};
-use anyhow::Context;
 use std::io::Write;
 use std::path::PathBuf;
-use tandem_file::new_file::NewFile;
 use tandem_file::units::Duration;
 use tandem_lab::twin::comparison::Comparison;
 use tandem_lab::twin::plan::{GroupPlan, Plan};
-use tandem_lab::twin::replay::{Measured, run_all};
 use tandem_lab::twin::situation::Situation;
 use tandem_lab::twin::trust::doubts;
-use tandem_sim::RunError;
-use tandemd::error::{BadInput, one_line};
+use tandemd::error::BadInput;
 use tandemd::text::to_json_text;
 
 /// Arguments of `tandem replay`.
@@ -115,29 +112,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let machine = plan.machine.as_deref().map(preset_or_file).transpose()?;
     let situation =
         plan.situation(&twin, machine).map_err(|message| BadInput::new(format!("{name}: {message}")))?;
-    let file = match &args.out {
-        Some(path) => {
-            let shown = one_line(&path.display().to_string());
-            Some(NewFile::create(path).map_err(|error| BadInput::new(format!("--out {shown}: {error}")))?)
-        }
-        None => None,
-    };
+    let file = args.out.as_deref().map(OutFile::create).transpose()?;
     let recorded = twin.recorded().map_err(BadInput::new)?;
     let seeds: Vec<u64> = (0..u64::from(args.runs)).map(|at| args.seed.wrapping_add(at)).collect();
-    let runs = run_all(&twin, &situation, &seeds);
-    let runs: Result<Vec<Measured>, _> = runs.into_iter().collect();
-    let runs = runs.map_err(|error| BadInput::new(format!("{name}: {error}")))?;
+    let run = |situation: &Situation| {
+        twin.run_all(situation, &seeds).map_err(|error| BadInput::new(format!("{name}: {error}")))
+    };
+    let runs = run(&situation)?;
     // How far to trust it, the recorded situation says.
     let original = Situation::recorded(&recording).map_err(BadInput::new)?;
-    let changed = (situation != original).then(|| run_all(&twin, &original, &seeds).into_iter().collect());
-    let baseline: Option<Vec<Measured>> =
-        changed.transpose().map_err(|error: RunError| BadInput::new(format!("{name}: {error}")))?;
+    let baseline = (situation != original).then(|| run(&original)).transpose()?;
     let baseline = baseline.as_deref().unwrap_or(&runs);
     let doubts = doubts(&recording, &twin.model);
     let comparison = Comparison::new(&recording, &twin.model, &recorded, &runs, baseline, &doubts);
-    if let Some(mut file) = file {
-        let text = to_be_written(plan).to_toml(&twin);
-        file.write_all(text.as_bytes()).and_then(|()| file.complete()).context("cannot write the plan")?;
+    if let Some(file) = file {
+        file.write(&to_be_written(plan).to_toml(&twin))?;
     }
     let mut out = std::io::stdout().lock();
     match args.format {

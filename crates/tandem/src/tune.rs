@@ -1,18 +1,16 @@
 //! `tandem tune`: search settings of the scheduler for a recorded machine.
 
+use crate::out_file::OutFile;
 use crate::recording_source::RecordingSource;
 use crate::sim::parse_seed;
-use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tandem_file::new_file::NewFile;
-use tandem_file::shown::readable;
 use tandem_lab::twin::situation::Situation;
 use tandem_lab::twin::tune::{Objective, tune};
-use tandemd::error::{BadInput, one_line};
+use tandemd::error::BadInput;
 
 /// Arguments of `tandem tune`.
 #[derive(clap::Args)]
@@ -43,21 +41,8 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let recording = args.source.read()?;
     let twin = args.source.understand(&recording)?;
-    if let Some(group) = args.objective.group()
-        && !twin.model.groups.iter().any(|known| known == group)
-    {
-        let mut known: Vec<String> =
-            twin.model.groups.iter().map(|name| format!("'{}'", readable(name, &[]))).collect();
-        known.truncate(20);
-        let message = format!("there is no group '{group}' in the recording; groups: {}", known.join(", "));
-        return Err(BadInput::new(message).into());
-    }
-    let create = |path: &PathBuf| {
-        let name = one_line(&path.display().to_string());
-        let file = NewFile::create(path).map_err(|error| BadInput::new(format!("--out {name}: {error}")))?;
-        Ok::<_, BadInput>((file, name))
-    };
-    let file = args.out.as_ref().map(create).transpose()?;
+    args.objective.group().map_or(Ok(()), |group| twin.check_group(group)).map_err(BadInput::new)?;
+    let file = args.out.as_deref().map(OutFile::create).transpose()?;
     let situation = Situation::recorded(&recording).map_err(BadInput::new)?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
@@ -73,17 +58,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .map_err(|message| BadInput::new(format!("{}: {message}", args.source.name())))?;
     bar.finish_and_clear();
     write!(io::stdout().lock(), "{tuned}")?;
-    if let Some((mut file, name)) = file {
-        if !tuned.is_better() {
+    match file {
+        Some(file) if tuned.is_better() => file.write(&tuned.settings.to_toml())?,
+        Some(file) => {
+            let name = file.name();
             writeln!(
                 io::stderr(),
                 "tandem: {name} is not written: there is nothing better than the defaults"
             )?;
-            return Ok(());
         }
-        file.write_all(tuned.settings.to_toml().as_bytes())
-            .and_then(|()| file.complete())
-            .with_context(|| format!("cannot write {name}"))?;
+        None => {}
     }
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! `tandem what-if`: what changes of a recorded machine would do.
 
+use crate::out_file::OutFile;
 use crate::recording_source::RecordingSource;
 use crate::reproduce::make_writable;
 use crate::sim::parse_seed;
-use anyhow::Context;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use tandem_file::new_file::NewFile;
 use tandem_lab::twin::picture;
 use tandem_lab::twin::situation::Situation;
 use tandem_lab::twin::what_if::what_if;
@@ -72,13 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(folder) = &args.out {
         let page = picture::html(&args.source.name(), &answer)?;
         for (name, text) in [("what-if.html", page), ("what-if.json", to_json_text(&answer)?)] {
-            let path = folder.join(name);
-            let write = || -> io::Result<()> {
-                let mut file = NewFile::create(&path)?;
-                file.write_all(text.as_bytes())?;
-                file.complete()
-            };
-            write().with_context(|| format!("cannot write {}", path.display()))?;
+            OutFile::create(&folder.join(name))?.write(&text)?;
         }
     }
     Ok(())

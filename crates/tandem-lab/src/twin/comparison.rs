@@ -154,7 +154,7 @@ pub struct Off {
 }
 
 /// How far a replay may be off before it is not trusted, percent: an assumption.
-const TRUSTED_PCT: f64 = 25.0;
+pub(super) const TRUSTED_PCT: f64 = 25.0;
 /// Fewest switches, and least share of the length of the recording in which tasks wait, that matter.
 const SWITCHES_MIN: f64 = 100.0;
 const WAIT_SHARE_MIN: f64 = 0.01;

@@ -18,8 +18,6 @@ use tandem_settings::Settings;
 
 /// The group that stands for all.
 pub const ALL: &str = "*";
-/// Most groups that an error lists.
-const GROUPS_LISTED: usize = 20;
 
 /// What a replay runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -180,21 +178,10 @@ impl GroupPlan {
 
 /// The groups of that name: all for [`ALL`].
 fn groups(twin: &Twin<'_>, name: &str) -> Result<Vec<String>, String> {
-    let groups = &twin.model.groups;
-    if name == ALL {
-        return Ok(groups.clone());
+    match name {
+        ALL => Ok(twin.model.groups.clone()),
+        name => twin.check_group(name).map(|()| vec![name.to_owned()]),
     }
-    if groups.iter().any(|known| known == name) {
-        return Ok(vec![name.to_owned()]);
-    }
-    let listed = groups.iter().take(GROUPS_LISTED).map(|name| format!("'{}'", readable(name, &[])));
-    let listed: Vec<String> = listed.collect();
-    let more = match groups.len() - listed.len() {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
-    let name = readable(name, &[]);
-    Err(format!("there is no group '{name}' in the recording; groups: {}{more}", listed.join(", ")))
 }
 
 /// CPUs of the machine.

@@ -6,10 +6,15 @@ use super::measures::{Measures, Measuring};
 use super::model::{End, Model, ModelTask};
 use super::observed::Observed;
 use super::situation::{Situation, Staged, stage};
+use rayon::prelude::*;
 use tandem_file::file_error::FileError;
+use tandem_file::shown::readable;
 use tandem_recording::Recording;
 use tandem_sim::cost::Idle;
 use tandem_sim::{RunError, run_observed};
+
+/// Most groups that an error lists.
+const GROUPS_LISTED: usize = 20;
 
 /// Measures of each group, in the order of the model's groups, and of all.
 #[derive(Clone, Debug)]
@@ -88,14 +93,34 @@ impl<'a> Twin<'a> {
         let mut observed = Observed::new(&situation.machine, |event| measuring.read(event));
         let metrics = run_observed(&staged.scenario, seed, &mut observed)?;
         let is_complete = metrics.length_ns < staged.scenario.length_ns;
-        let end_ns = metrics.length_ns;
-        let (groups, total) = measuring.end(end_ns);
+        let (groups, total) = measuring.end(metrics.length_ns);
         Ok(Measured { groups, total, is_complete })
     }
-}
 
-/// Runs it in a situation once for each seed, at the same time as far as there are CPUs.
-pub fn run_all(twin: &Twin<'_>, situation: &Situation, seeds: &[u64]) -> Vec<Result<Measured, RunError>> {
-    use rayon::prelude::*;
-    seeds.par_iter().map(|&seed| twin.run(situation, seed)).collect()
+    /// Runs it in a situation once for each seed, at the same time as far as there are CPUs.
+    ///
+    /// # Errors
+    /// The first one of a run.
+    pub fn run_all(&self, situation: &Situation, seeds: &[u64]) -> Result<Vec<Measured>, RunError> {
+        seeds.par_iter().map(|&seed| self.run(situation, seed)).collect()
+    }
+
+    /// Whether the recording has a group of that name.
+    ///
+    /// # Errors
+    /// A sentence that lists those that it has.
+    pub fn check_group(&self, name: &str) -> Result<(), String> {
+        let groups = &self.model.groups;
+        if groups.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        let listed = groups.iter().take(GROUPS_LISTED).map(|name| format!("'{}'", readable(name, &[])));
+        let listed: Vec<String> = listed.collect();
+        let more = match groups.len() - listed.len() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        let name = readable(name, &[]);
+        Err(format!("there is no group '{name}' in the recording; groups: {}{more}", listed.join(", ")))
+    }
 }

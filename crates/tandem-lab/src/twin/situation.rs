@@ -37,8 +37,6 @@ pub struct Situation {
     pub machine: Arc<Machine>,
     /// The host's scheduler.
     pub policy: PolicySettings,
-    /// How VMs get their homes.
-    pub homes: Homes,
     /// What is different for a group, by its name.
     pub changes: BTreeMap<String, Change>,
     /// The CPUs that are there for all tasks; `None`: all of the machine.
@@ -79,15 +77,12 @@ impl Situation {
         Ok(Self {
             machine: Arc::new(machine),
             policy: PolicySettings::Linux(linux(recording)),
-            homes: Homes::Given,
             changes: BTreeMap::new(),
             within: None,
             pins: BTreeMap::new(),
         })
     }
-}
 
-impl Situation {
     /// Gives the machine another scheduler, with its defaults; Linux is the recorded one. Paths begin in the
     /// current folder.
     ///
@@ -158,11 +153,17 @@ fn linux(recording: &Recording) -> LinuxSettings {
     };
     LinuxSettings {
         era,
-        tick_hz: known.hz.filter(|hz| LinuxSettings::TICKS_HZ.contains(hz)).unwrap_or(250),
+        tick_hz: tick_hz(recording),
         base_slice_ns: known.base_slice_ns.filter(|ns| SLICES_NS.contains(ns)),
         preemption: preemption.filter(|preemption| preemption.problem(era).is_none()),
         ..LinuxSettings::default()
     }
+}
+
+/// The recorded ticks a second, or the usual ones.
+fn tick_hz(recording: &Recording) -> u32 {
+    let known = recording.about.scheduler.hz.filter(|hz| LinuxSettings::TICKS_HZ.contains(hz));
+    known.unwrap_or(LinuxSettings::default().tick_hz)
 }
 
 /// The newest release that is modelled and not newer than that one; the newest for an unknown one.
@@ -332,8 +333,7 @@ impl Stage<'_> {
         let left = self.situation.within.as_ref().map(|within| (within, within.and(&cpus)));
         let cpus =
             left.map_or(cpus, |(within, left)| Arc::new(if left.is_empty() { within.clone() } else { left }));
-        let is_real_time = facts.priority.is_some_and(|priority| priority < 100);
-        let nice = facts.nice().unwrap_or(if is_real_time { *Process::NICE.start() } else { 0 });
+        let nice = facts.nice().unwrap_or(if facts.is_real_time() { *Process::NICE.start() } else { 0 });
         let past_cpu = task.first_cpu.and_then(|cpu| machine.find_cpu(cpu)).filter(|cpu| cpus.contains(*cpu));
         let soft = change.prefers.as_ref().map(|prefers| Arc::new(prefers.and(&cpus)));
         let affinity = Affinity { hard: cpus, soft: soft.filter(|soft| !soft.is_empty()) };
@@ -362,8 +362,7 @@ impl Stage<'_> {
         {
             settings.groups = Some(true);
         }
-        let hz = self.recording.about.scheduler.hz.unwrap_or(LinuxSettings::default().tick_hz);
-        let phase_ns = phase_ns(self.recording, 1_000_000_000 / u64::from(hz.max(1)));
+        let phase_ns = phase_ns(self.recording, 1_000_000_000 / u64::from(tick_hz(self.recording)));
         let timer = phase_ns.map_or(Timer::Hardware, |phase_ns| Timer::Phased { phase_ns });
         let scenario = Scenario {
             machine: self.situation.machine.clone(),
@@ -375,7 +374,7 @@ impl Stage<'_> {
             workloads: self.workloads.into_iter().map(|placed| placed.workload).collect(),
             gates: self.gates,
             events: Vec::new(),
-            homes: self.situation.homes,
+            homes: Homes::Given,
             warmup_ns: 0,
             length_ns: self.model.length_ns.saturating_mul(LONGER_MAX).clamp(1, TIME_MAX_NS),
             stop_at_count: Some(DONE),

@@ -1,6 +1,6 @@
 //! Tasks whose replay is not to be trusted, and why.
 
-use super::model::Model;
+use super::model::{Model, ModelTask};
 use serde::Serialize;
 use tandem_recording::{Event, Kind, Recording, TaskState};
 
@@ -49,17 +49,16 @@ pub fn doubts(recording: &Recording, model: &Model) -> Vec<Vec<Doubt>> {
     let tasks = recording.about.tasks.len();
     let (mut turns, mut yields, mut pauses) = (vec![0u64; tasks], vec![0u64; tasks], vec![0u64; tasks]);
     let mut since_ns = vec![0; tasks];
-    // Woken tasks preempt: a turn that ends right after a wake-up on its CPU is no yield.
-    let mut last_wake_ns = vec![0; recording.about.cpus as usize];
-    for Event { at_ns, cpu, kind, task, other, detail } in recording.events.iter().copied() {
+    // Woken tasks preempt, on any CPU: a turn during which a task was woken need not end by a yield.
+    let mut last_wake_ns = 0;
+    for Event { at_ns, kind, task, other, detail, .. } in recording.events.iter().copied() {
         let task = task as usize;
         match kind {
             Kind::Switch => {
                 if task < tasks {
                     turns[task] += 1;
                     let is_short = at_ns - since_ns[task] < YIELD_MAX_NS;
-                    let by_wake =
-                        last_wake_ns.get(cpu as usize).is_some_and(|wake_ns| *wake_ns >= since_ns[task]);
+                    let by_wake = last_wake_ns >= since_ns[task];
                     if detail == TaskState::Runnable as u32 && is_short && !by_wake {
                         yields[task] += 1;
                     }
@@ -68,20 +67,15 @@ pub fn doubts(recording: &Recording, model: &Model) -> Vec<Vec<Doubt>> {
                     *since_ns = at_ns;
                 }
             }
-            Kind::Wake | Kind::WakeNew => {
-                // It may be put in the queue of any CPU.
-                last_wake_ns.iter_mut().for_each(|wake_ns| *wake_ns = at_ns);
-            }
+            Kind::Wake | Kind::WakeNew => last_wake_ns = at_ns,
             Kind::GuestExit if PAUSE_EXITS.contains(&detail) && task < tasks => pauses[task] += 1,
             _ => {}
         }
     }
-    let of_task = |task: &super::model::ModelTask| {
+    let of_task = |task: &ModelTask| {
         let at = task.recorded;
         let wakeups = task.wakeups;
         let part = |count: u64, of: u64| of >= EVENTS_MIN && count as f64 >= SHARE * of as f64;
-        let facts = &recording.about.tasks[at];
-        let is_real_time = facts.priority.is_some_and(|priority| priority < 100);
         let found = [
             (Doubt::Spins, part(yields[at], turns[at])),
             (Doubt::GuestSpins, part(pauses[at], turns[at])),
@@ -90,7 +84,7 @@ pub fn doubts(recording: &Recording, model: &Model) -> Vec<Vec<Doubt>> {
                 part(wakeups.by_tasks, wakeups.total()) && part(wakeups.by_timers, wakeups.total()),
             ),
             (Doubt::UnknownWakers, 2 * wakeups.unknown > wakeups.total() && wakeups.total() >= EVENTS_MIN),
-            (Doubt::RealTime, is_real_time && turns[at] >= EVENTS_MIN),
+            (Doubt::RealTime, recording.about.tasks[at].is_real_time() && turns[at] >= EVENTS_MIN),
         ];
         found.into_iter().filter_map(|(doubt, is_so)| is_so.then_some(doubt)).collect()
     };

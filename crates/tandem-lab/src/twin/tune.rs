@@ -9,7 +9,7 @@
 //! settings than the replay can tell apart.
 
 use super::comparison::Row;
-use super::replay::{Measured, Twin, run_all};
+use super::replay::{Measured, Twin};
 use super::situation::Situation;
 use crate::statistics::{Effect, mean, paired_effect};
 use rand_core::{Rng, SeedableRng};
@@ -121,55 +121,28 @@ struct Dial {
     get: fn(&Settings) -> u64,
 }
 
-const fn us(us: u64) -> Duration {
-    Duration { ns: us * 1_000 }
+/// A setting that is a time, with its grid, us.
+macro_rules! time {
+    ($table:ident.$key:ident, $values_us:expr) => {
+        Dial {
+            name: concat!(stringify!($table), ".", stringify!($key)),
+            values_us: &$values_us,
+            set: |settings, value| settings.$table.$key = Duration { ns: value * 1_000 },
+            get: |settings| settings.$table.$key.ns / 1_000,
+        }
+    };
 }
 
 /// The settings that are searched: those that decide which task runs next, for how long, and where. Values are
 /// us, but of the threshold, which is a number.
 const DIALS: [Dial; 8] = [
-    Dial {
-        name: "fairness.slice",
-        values_us: &[1_000, 2_000, 5_000, 10_000, 20_000, 50_000],
-        set: |settings, value| settings.fairness.slice = us(value),
-        get: |settings| settings.fairness.slice.ns / 1_000,
-    },
-    Dial {
-        name: "fairness.slice_min",
-        values_us: &[100, 200, 500, 1_000],
-        set: |settings, value| settings.fairness.slice_min = us(value),
-        get: |settings| settings.fairness.slice_min.ns / 1_000,
-    },
-    Dial {
-        name: "fairness.sleeper_credit",
-        values_us: &[0, 500, 1_500, 3_000, 6_000, 12_000],
-        set: |settings, value| settings.fairness.sleeper_credit = us(value),
-        get: |settings| settings.fairness.sleeper_credit.ns / 1_000,
-    },
-    Dial {
-        name: "fairness.preempt_margin",
-        values_us: &[0, 350, 700, 1_400, 2_800, 5_600, 11_200],
-        set: |settings, value| settings.fairness.preempt_margin = us(value),
-        get: |settings| settings.fairness.preempt_margin.ns / 1_000,
-    },
-    Dial {
-        name: "fairness.sync_run_max",
-        values_us: &[0, 20, 50, 100, 200],
-        set: |settings, value| settings.fairness.sync_run_max = us(value),
-        get: |settings| settings.fairness.sync_run_max.ns / 1_000,
-    },
-    Dial {
-        name: "fairness.migration_margin",
-        values_us: &[1_000, 3_000, 6_000, 12_000, 24_000],
-        set: |settings, value| settings.fairness.migration_margin = us(value),
-        get: |settings| settings.fairness.migration_margin.ns / 1_000,
-    },
-    Dial {
-        name: "rate_control.ratelimit",
-        values_us: &[0, 200, 500, 1_000, 2_000, 5_000],
-        set: |settings, value| settings.rate_control.ratelimit = us(value),
-        get: |settings| settings.rate_control.ratelimit.ns / 1_000,
-    },
+    time!(fairness.slice, [1_000, 2_000, 5_000, 10_000, 20_000, 50_000]),
+    time!(fairness.slice_min, [100, 200, 500, 1_000]),
+    time!(fairness.sleeper_credit, [0, 500, 1_500, 3_000, 6_000, 12_000]),
+    time!(fairness.preempt_margin, [0, 350, 700, 1_400, 2_800, 5_600, 11_200]),
+    time!(fairness.sync_run_max, [0, 20, 50, 100, 200]),
+    time!(fairness.migration_margin, [1_000, 3_000, 6_000, 12_000, 24_000]),
+    time!(rate_control.ratelimit, [0, 200, 500, 1_000, 2_000, 5_000]),
     Dial {
         name: "rate_control.threshold",
         values_us: &[10, 25, 50, 100, 400],
@@ -228,8 +201,7 @@ pub fn tune(
     let run = |settings: &Settings, seeds: &[u64]| -> Result<Vec<f64>, String> {
         let mut situation = situation.clone();
         situation.set_tandem(settings)?;
-        let runs: Result<Vec<Measured>, _> = run_all(twin, &situation, seeds).into_iter().collect();
-        let runs = runs.map_err(|error| error.to_string())?;
+        let runs = twin.run_all(&situation, seeds).map_err(|error| error.to_string())?;
         // What is not done in time is no success.
         let worst = if objective.is_larger_better { 0.0 } else { f64::INFINITY };
         let value = |run: &Measured| if run.is_complete { objective.value(twin, run) } else { worst };

@@ -3,8 +3,8 @@
 //! All variants run with the same seeds as the recorded situation, so that differences are those of pairs. How
 //! far the replay of the recorded situation is from the recording says how far to trust the rest.
 
-use super::comparison::Row;
-use super::replay::{Measured, Twin, run_all};
+use super::comparison::{Row, TRUSTED_PCT};
+use super::replay::{Measured, Twin};
 use super::situation::{Change, Situation};
 use crate::scenario::policy::scheduler::SchedulerName;
 use crate::statistics::{Effect, paired_effect};
@@ -20,8 +20,6 @@ use tandem_sim::scenario::{BandwidthLimit, PolicySettings};
 const GROUP_SHARE: f64 = 0.05;
 /// Most such groups.
 const GROUPS_MAX: usize = 8;
-/// How far the replay of the recorded situation may be from the recording before there is no advice, percent.
-const TRUSTED_PCT: f64 = 25.0;
 /// Waits of a group may grow by so much before a variant counts as hurting it, percent, and us.
 const HURTS_PCT: f64 = 25.0;
 const HURTS_US: f64 = 500.0;
@@ -264,10 +262,7 @@ pub fn what_if(
 ) -> Result<WhatIf, String> {
     progress("recorded");
     let run = |situation: &Situation| -> Result<Vec<Measured>, String> {
-        run_all(twin, situation, seeds)
-            .into_iter()
-            .collect::<Result<_, _>>()
-            .map_err(|error| error.to_string())
+        twin.run_all(situation, seeds).map_err(|error| error.to_string())
     };
     let baseline = run(situation)?;
     let mut groups: Vec<usize> =

@@ -12,7 +12,7 @@ use tandem_lab::statistics::median;
 use tandem_lab::twin::comparison::Row;
 use tandem_lab::twin::grouping::GroupBy;
 use tandem_lab::twin::measures::Measures;
-use tandem_lab::twin::replay::{Measured, Twin, run_all};
+use tandem_lab::twin::replay::{Measured, Twin};
 use tandem_lab::twin::situation::{Change, Situation};
 use tandem_recording::Recording;
 
@@ -38,7 +38,7 @@ fn mean(runs: &[Measured], measures: impl Fn(&Measured) -> &Measures, of: fn(&Ro
 }
 
 fn run(twin: &Twin<'_>, situation: &Situation) -> Vec<Measured> {
-    run_all(twin, situation, &[1, 2, 3, 4, 5]).into_iter().collect::<Result<_, _>>().unwrap()
+    twin.run_all(situation, &[1, 2, 3, 4, 5]).unwrap()
 }
 
 /// Programs, and where their replay is more than 10% off: the measure, and how far, percent.
