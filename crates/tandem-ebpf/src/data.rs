@@ -17,8 +17,23 @@ pub(crate) struct Layout {
 impl Layout {
     /// Adds a section; returns its address.
     pub fn add(&mut self, name: &str, bytes: Vec<u8>) -> Result<u64, LoadError> {
-        let end = self.sections.last().map_or(Memory::BASE, |last| last.address + last.bytes.len() as u64);
-        let address = end.next_multiple_of(64);
+        let address = self.end().next_multiple_of(64);
+        self.add_at(address, name, bytes)
+    }
+
+    /// Adds a section of an arena: in pages of its own, where no pointer has a lower half of 0, which would be
+    /// none.
+    fn add_to_arena(&mut self, name: &str, bytes: Vec<u8>) -> Result<u64, LoadError> {
+        const PAGE: u64 = Memory::PAGE as u64;
+        let address = self.end().max(Memory::BASE + 1).next_multiple_of(PAGE);
+        self.add_at(address, name, bytes)
+    }
+
+    fn end(&self) -> u64 {
+        self.sections.last().map_or(Memory::BASE, |last| last.address + last.bytes.len() as u64)
+    }
+
+    fn add_at(&mut self, address: u64, name: &str, bytes: Vec<u8>) -> Result<u64, LoadError> {
         if address + bytes.len() as u64 > Memory::BASE + Memory::SIZE_MAX as u64 {
             return Err(LoadError(format!(
                 "the object's data is larger than {} MiB",
@@ -45,7 +60,11 @@ impl<'a> Linker<'a> {
     pub(crate) fn lay_out_data(&mut self) -> Result<(), LoadError> {
         for (number, section) in self.object.sections.iter().enumerate() {
             if section.is_data() {
-                let address = self.layout.add(section.name, section.bytes.to_vec())?;
+                let bytes = section.bytes.to_vec();
+                let address = match section.is_in_arena() {
+                    true => self.layout.add_to_arena(section.name, bytes)?,
+                    false => self.layout.add(section.name, bytes)?,
+                };
                 self.addresses.insert(number, address);
             }
         }
@@ -95,9 +114,10 @@ impl<'a> Linker<'a> {
     }
 
     /// All global variables, by name. Static ones are left out: several may have one name.
-    pub(crate) fn global_variables(&self) -> Result<BTreeMap<String, Variable>, LoadError> {
+    pub(crate) fn global_variables(&mut self) -> Result<BTreeMap<String, Variable>, LoadError> {
         let mut variables = BTreeMap::new();
-        for (section_name, section) in self.btf.sections() {
+        let btf = self.btf;
+        for (section_name, section) in btf.sections() {
             for variable in &section.variables {
                 let Some(placed) = self.placed_variable(section_name, variable)? else { continue };
                 let Some(&address) = self.addresses.get(&placed.section) else { continue };
@@ -116,7 +136,7 @@ impl<'a> Linker<'a> {
                     address: address + placed.offset,
                     size: size as usize,
                     is_setting: data.is_read_only(),
-                    number_size: self.btf.number_size(placed.of)?,
+                    of: self.types.add(placed.of)?,
                 };
                 variables.insert(placed.name.to_string(), found);
             }

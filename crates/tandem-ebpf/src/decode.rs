@@ -194,6 +194,12 @@ fn translate(instruction: &Instruction, slot: usize) -> Option<Op> {
     })
 }
 
+/// The offset of a move that casts between address spaces, and its constants: the new space in the upper half,
+/// the old one in the lower, where 1 is the arena's.
+const ARENA_CAST: i16 = 1;
+const ARENA_TO_KERNEL: i64 = 1;
+const KERNEL_TO_ARENA: i64 = 1 << 16;
+
 fn alu(instruction: &Instruction, src: Operand, wide: bool) -> Option<Op> {
     let Instruction { opcode, dst, offset, imm, .. } = *instruction;
     let op = match (opcode >> 4, offset) {
@@ -211,6 +217,10 @@ fn alu(instruction: &Instruction, src: Operand, wide: bool) -> Option<Op> {
         (0x9, 1) => AluOp::SignedMod,
         (0xa, 0) => AluOp::Xor,
         (0xb, 0) => return Some(Op::Move { wide, dst, src, sign_extend_from: 0 }),
+        (0xb, ARENA_CAST) if wide && matches!(imm, ARENA_TO_KERNEL | KERNEL_TO_ARENA) => match src {
+            Operand::Reg(src) => return Some(Op::CastArena { dst, src }),
+            Operand::Imm(_) => return None,
+        },
         (0xb, 8 | 16 | 32) if matches!(src, Operand::Reg(_)) && (wide || offset != 32) => {
             return Some(Op::Move { wide, dst, src, sign_extend_from: offset as u8 });
         }
@@ -279,6 +289,7 @@ fn registers_are_valid(op: &Op) -> bool {
     };
     match *op {
         Op::Alu { dst, src, .. } | Op::Move { dst, src, .. } => dst < FRAME && read(src),
+        Op::CastArena { dst, src } => dst < FRAME && src <= FRAME,
         Op::Negate { dst, .. } | Op::Swap { dst, .. } | Op::LoadImmediate { dst, .. } => dst < FRAME,
         Op::Load { dst, base, .. } => dst < FRAME && base <= FRAME,
         Op::Store { base, src, .. } => base <= FRAME && read(src),

@@ -32,7 +32,7 @@ pub struct KernelStruct {
 }
 
 /// A field of a structure.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelField {
     /// As in the kernel.
     pub name: &'static str,

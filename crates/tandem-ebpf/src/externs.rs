@@ -1,9 +1,11 @@
 //! The names that an object needs from the kernel: functions, variables, configuration.
 //!
 //! A name may have a flavour, `___` and a suffix, so that a program can declare one function of the kernel
-//! several times with different parameters. The linker first looks up the whole name, with which an
-//! environment can distinguish such variants (libbpf compares their parameters), and then, as in libbpf, the
-//! name without its last flavour.
+//! several times with different parameters. As in libbpf (`bpf_object__resolve_ksym_func_btf_id()`, 1.7), the
+//! kernel has to have the name without its last flavour. Its own names may look as if they had one: the
+//! program adds another one then, so that `scx_bpf_dsq_insert___v2___compat` is `scx_bpf_dsq_insert___v2`.
+//!
+//! Limits: libbpf also compares the types of parameters and results. Here the name decides.
 
 use crate::btf::{Type, TypeId, essential_name};
 use crate::environment::Environment;
@@ -25,12 +27,11 @@ pub(crate) enum Extern {
 
 /// The function of the kernel that a name means.
 pub(crate) fn find_function(name: &str, environment: &Environment) -> Option<Import> {
-    [name, essential_name(name)].into_iter().find_map(|name| {
-        let kernel =
-            || environment.functions.get(name).map(|&function| Import::Kernel(function, name.to_string()));
-        let known = || environment.known.get(name).copied().map(Import::Known);
-        helpers::is_runtime(name).map(Import::Runtime).or_else(known).or_else(kernel)
-    })
+    let name = essential_name(name);
+    let kernel =
+        || environment.functions.get(name).map(|&function| Import::Kernel(function, name.to_string()));
+    let known = || environment.known.get(name).copied().map(Import::Known);
+    helpers::is_runtime(name).map(Import::Runtime).or_else(known).or_else(kernel)
 }
 
 impl<'a> Linker<'a> {
@@ -41,7 +42,7 @@ impl<'a> Linker<'a> {
             if section == ".ksyms" {
                 for variable in &contents.variables {
                     let kind = match btf.get(variable.id)? {
-                        Type::Function => Extern::Function,
+                        Type::Function { .. } => Extern::Function,
                         _ => Extern::Variable,
                     };
                     self.externs.insert(btf.name(variable.id), kind);

@@ -1,7 +1,9 @@
 //! A linked object: code and data with their addresses, and the functions that it imports.
 
+use crate::data_types::{DataTypeId, DataTypes};
 use crate::kernel::KernelFunction;
 use crate::known::KnownResult;
+use crate::maps::Recent;
 use crate::memory::Memory;
 use crate::op::Op;
 use std::collections::BTreeMap;
@@ -30,6 +32,8 @@ pub struct Image {
     pub programs: BTreeMap<String, Program>,
     /// Global variables, by name.
     pub variables: BTreeMap<String, Variable>,
+    /// The types of its variables, of elements of its maps, and of arguments of its programs.
+    pub types: DataTypes,
     /// Variables of the kernel that it refers to: name, and the address that stands for each.
     pub kernel_variables: Vec<(String, u64)>,
 }
@@ -52,9 +56,17 @@ impl Image {
         ends.max().unwrap_or(Memory::BASE).next_multiple_of(8)
     }
 
-    /// The first address beyond global data, and beyond the places of arrays.
+    /// Behind these, where machine code finds values of storage, by number of the map.
+    pub(crate) fn recent_values(&self, map: usize) -> Recent {
+        let before = self.maps[..map].iter().filter(|map| map.kind.is_storage()).count() as u64;
+        let begin =
+            (self.places_of_arrays() + 8 * self.maps.len() as u64).next_multiple_of(Recent::PLACE_SIZE);
+        Recent { places: begin + before * Recent::SIZE }
+    }
+
+    /// The first address beyond global data, and beyond what machine code finds there.
     pub(crate) fn data_end(&self) -> u64 {
-        self.places_of_arrays() + 8 * self.maps.len() as u64
+        self.recent_values(self.maps.len()).places
     }
 }
 
@@ -98,8 +110,8 @@ pub struct Variable {
     pub size: usize,
     /// It is in a read-only section: a setting.
     pub is_setting: bool,
-    /// Bytes of each number in it, if it is one or an array of them; `None` for structures.
-    pub number_size: Option<usize>,
+    /// Its type.
+    pub of: DataTypeId,
 }
 
 /// A program that is not part of a scheduler.
@@ -109,6 +121,8 @@ pub struct Program {
     pub section: String,
     /// Its code.
     pub function: FunctionId,
+    /// What its argument points to: the type, and its size in bytes. `None` if it has none.
+    pub argument: Option<(DataTypeId, usize)>,
 }
 
 /// A structure of callbacks and values.
@@ -137,6 +151,8 @@ pub struct MapDefinition {
     pub value_size: usize,
     /// Most elements; of a ring buffer, bytes.
     pub max_entries: usize,
+    /// Types of a key and of a value, if the object says them.
+    pub types: [Option<DataTypeId>; 2],
 }
 
 /// Kinds of maps.
@@ -155,4 +171,13 @@ pub enum MapKind {
     RingBuffer,
     Queue,
     Stack,
+    PerfEventArray,
+    Arena,
+}
+
+impl MapKind {
+    /// Whether it has values of objects, by their addresses.
+    pub(crate) fn is_storage(self) -> bool {
+        matches!(self, Self::TaskStorage | Self::CgroupStorage)
+    }
 }

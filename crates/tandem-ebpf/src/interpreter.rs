@@ -1,6 +1,7 @@
 //! The interpreter: the reference for instructions. Clarity comes before speed.
 
 use crate::fault::Fault;
+use crate::maps::follow;
 use crate::op::{AluOp, AtomicOp, Condition, Op, Operand, Size, Swap};
 use crate::runtime::Run;
 
@@ -50,6 +51,7 @@ fn execute(run: &mut Run, function: u32, registers: &mut Registers, at: &mut usi
                 };
                 registers[index(dst)] = if wide { value } else { low(value) };
             }
+            Op::CastArena { dst, src } => registers[index(dst)] = follow(registers[index(src)]),
             Op::Swap { dst, swap, bits } => {
                 registers[index(dst)] = swapped(registers[index(dst)], swap, bits)
             }

@@ -13,13 +13,14 @@
 //! Code runs as machine code (`compiler`) or in an interpreter, which is the reference: see [`Engine`].
 //!
 //! Limits: there is no verifier. An error in a program ends the call with a [`Fault`] when it happens. One
-//! thread at a time runs an instance, so atomic operations are ordinary ones. No arenas, no maps in maps, no
-//! BPF lists and trees, no exceptions; linking an object names what is missing.
+//! thread at a time runs an instance, so atomic operations are ordinary ones. No maps in maps, no BPF lists and
+//! trees, no exceptions; linking an object names what is missing.
 
 mod btf;
 mod compiler;
 mod core_relocation;
 mod data;
+mod data_types;
 mod decode;
 mod environment;
 mod externs;
@@ -42,7 +43,9 @@ mod state;
 mod struct_ops;
 #[cfg(test)]
 mod testing;
+mod value;
 
+pub use data_types::{DataField, DataType, DataTypeId, DataTypes};
 pub use environment::{Environment, FieldType, KernelEnum, KernelField, KernelStruct, KernelVariable};
 pub use fault::{Fault, LoadError};
 pub use image::{
@@ -54,3 +57,4 @@ pub use known::{KnownResult, ObjectField};
 pub use memory::Memory;
 pub use op::{AluOp, AtomicOp, Condition, Op, Operand, Reg, Size, Swap};
 pub use state::State;
+pub use value::{Patch, Value, listed};

@@ -3,9 +3,10 @@
 //! The linker decodes the programs, and all functions that they call or take the address of. The rest of the
 //! object does not matter: it may be for other kernels.
 
-use crate::btf::{Btf, CoreRecord, read_records};
+use crate::btf::{Btf, CoreRecord, TypeId, read_records};
 use crate::core_relocation::relocate;
 use crate::data::Layout;
+use crate::data_types::{Collector, DataTypeId, DataTypes};
 use crate::decode::{Instruction, Linked, SLOT, decode};
 use crate::environment::Environment;
 use crate::externs::{Extern, find_function};
@@ -21,8 +22,8 @@ impl Image {
     /// Links an object file, as `clang -g -target bpf` makes it, against what a kernel offers.
     ///
     /// # Errors
-    /// If the file is not such an object; if it uses features that the simulator lacks (maps of some types,
-    /// instructions for arenas); if it calls functions or uses variables that the environment does not have,
+    /// If the file is not such an object; if it uses features that the simulator lacks (maps of some types);
+    /// if it calls functions or uses variables that the environment does not have,
     /// and that it does not declare to be optional (`__weak`).
     pub fn link(object: &[u8], environment: &Environment) -> Result<Self, LoadError> {
         let object = Object::parse(object)?;
@@ -40,7 +41,7 @@ impl Image {
         linker.read_maps()?;
         linker.read_externs()?;
         let struct_ops = linker.read_struct_ops()?;
-        let programs = linker.read_programs();
+        let programs = linker.read_programs()?;
         linker.relocate_data()?;
         linker.decode_functions()?;
         let variables = linker.global_variables()?;
@@ -48,7 +49,7 @@ impl Image {
         let mut image = linker.image;
         image.sections = linker.layout.sections;
         image.kernel_variables = linker.kernel_variables;
-        Ok(Self { struct_ops, programs, variables, ..image })
+        Ok(Self { struct_ops, programs, variables, types: linker.types.finish(), ..image })
     }
 }
 
@@ -65,6 +66,7 @@ pub(crate) struct Linker<'a> {
     records: HashMap<(usize, u64), CoreRecord<'a>>,
     pub externs: HashMap<&'a str, Extern>,
     pub layout: Layout,
+    pub types: Collector<'a>,
     /// Addresses of sections with global data.
     pub addresses: HashMap<usize, u64>,
     pub kernel_addresses: HashMap<&'static str, u64>,
@@ -108,6 +110,7 @@ impl<'a> Linker<'a> {
             records: HashMap::new(),
             externs: HashMap::new(),
             layout: Layout::default(),
+            types: Collector::new(btf),
             addresses: HashMap::new(),
             kernel_addresses: HashMap::new(),
             kernel_variables: Vec::new(),
@@ -126,6 +129,7 @@ impl<'a> Linker<'a> {
                 struct_ops: Vec::new(),
                 programs: BTreeMap::new(),
                 variables: BTreeMap::new(),
+                types: DataTypes::default(),
                 kernel_variables: Vec::new(),
             },
         }
@@ -144,7 +148,7 @@ impl<'a> Linker<'a> {
         let variables = btf.sections().filter(|(name, _)| *name == ".maps");
         for variable in variables.flat_map(|(_, section)| &section.variables) {
             let Some(placed) = self.placed_variable(".maps", variable)? else { continue };
-            let number = match read_map(placed.name, placed.of, btf)? {
+            let number = match read_map(placed.name, placed.of, btf, &mut self.types)? {
                 DefinedMap::Supported(definition) => {
                     self.image.maps.push(definition);
                     Ok(self.image.maps.len() as u64 - 1)
@@ -157,7 +161,8 @@ impl<'a> Linker<'a> {
     }
 
     /// Finds the programs, in the order of the file.
-    fn read_programs(&mut self) -> BTreeMap<String, Program> {
+    fn read_programs(&mut self) -> Result<BTreeMap<String, Program>, LoadError> {
+        let parameters: HashMap<_, _> = self.btf.functions().collect();
         let mut programs = BTreeMap::new();
         for (number, section) in self.object.sections.iter().enumerate() {
             let required = section.name.strip_prefix('?').is_none();
@@ -174,11 +179,24 @@ impl<'a> Linker<'a> {
                 }
                 let name = self.object.symbols[symbol].name;
                 if let Some(function) = self.reach(number, offset, None) {
-                    programs.insert(name.to_string(), Program { section: section.name.into(), function });
+                    let argument = self.argument(parameters.get(name).copied().flatten())?;
+                    let program = Program { section: section.name.into(), function, argument };
+                    programs.insert(name.to_string(), program);
                 }
             }
         }
-        programs
+        Ok(programs)
+    }
+
+    /// What an argument of a program points to, and its size.
+    fn argument(&mut self, parameter: Option<TypeId>) -> Result<Option<(DataTypeId, usize)>, LoadError> {
+        let Some(pointee) = parameter.map(|of| self.btf.pointee(of)).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        match usize::try_from(self.btf.size(pointee)?) {
+            Ok(size @ 1..=ARGUMENT_SIZE_MAX) => Ok(Some((self.types.add(pointee)?, size))),
+            _ => Ok(None),
+        }
     }
 
     fn decode_functions(&mut self) -> Result<(), LoadError> {
@@ -367,6 +385,9 @@ impl<'a> Linker<'a> {
         ))
     }
 }
+
+/// Bytes of the largest argument of a program, as in the kernel (`U16_MAX`).
+const ARGUMENT_SIZE_MAX: usize = u16::MAX as usize;
 
 /// The place of an instruction, and the program through which it was found.
 #[derive(Clone, Copy)]

@@ -4,6 +4,7 @@
 //! member pointers (`__type(key, u32)`).
 
 use crate::btf::{Btf, Type, TypeId};
+use crate::data_types::Collector;
 use crate::fault::LoadError;
 use crate::image::{MapDefinition, MapKind};
 
@@ -15,10 +16,16 @@ pub(crate) enum DefinedMap {
 }
 
 /// The definition in the type of a variable of `.maps`.
-pub(crate) fn read_map(name: &str, id: TypeId, btf: &Btf) -> Result<DefinedMap, LoadError> {
+pub(crate) fn read_map(
+    name: &str,
+    id: TypeId,
+    btf: &Btf,
+    types: &mut Collector<'_>,
+) -> Result<DefinedMap, LoadError> {
     let Type::Composite { members, .. } = btf.resolved(id)? else {
         return Err(LoadError(format!("the definition of map `{name}` is not a structure")));
     };
+    let mut of = [None; 2];
     let (mut kind, mut key_size, mut value_size, mut max_entries) = (0, 0, 0, 0);
     for member in members {
         let Some(pointee) = btf.pointee(member.of)? else { continue };
@@ -31,8 +38,8 @@ pub(crate) fn read_map(name: &str, id: TypeId, btf: &Btf) -> Result<DefinedMap, 
             "max_entries" => max_entries = number()?,
             "key_size" => key_size = number()?,
             "value_size" => value_size = number()?,
-            "key" => key_size = btf.size(pointee)?,
-            "value" => value_size = btf.size(pointee)?,
+            "key" => (key_size, of[0]) = (btf.size(pointee)?, Some(types.add(pointee)?)),
+            "value" => (value_size, of[1]) = (btf.size(pointee)?, Some(types.add(pointee)?)),
             _ => {}
         }
     }
@@ -46,6 +53,7 @@ pub(crate) fn read_map(name: &str, id: TypeId, btf: &Btf) -> Result<DefinedMap, 
             key_size: key_size as usize,
             value_size: value_size as usize,
             max_entries: max_entries as usize,
+            types: of,
         }),
         Err(kind) => DefinedMap::Unsupported(LoadError(format!(
             "map `{name}` is of type {kind}, which the simulator does not have"
@@ -61,6 +69,7 @@ fn map_kind(number: u64) -> Result<MapKind, String> {
     Ok(match number {
         1 => MapKind::Hash,
         2 => MapKind::Array,
+        4 => MapKind::PerfEventArray,
         5 => MapKind::PerCpuHash,
         6 => MapKind::PerCpuArray,
         9 => MapKind::LruHash,
@@ -70,6 +79,7 @@ fn map_kind(number: u64) -> Result<MapKind, String> {
         27 => MapKind::RingBuffer,
         29 => MapKind::TaskStorage,
         32 => MapKind::CgroupStorage,
+        33 => MapKind::Arena,
         _ => {
             let name = UNSUPPORTED.iter().find(|(known, _)| *known == number);
             return Err(name.map_or(format!("{number}"), |(_, name)| format!("BPF_MAP_TYPE_{name}")));
@@ -79,7 +89,6 @@ fn map_kind(number: u64) -> Result<MapKind, String> {
 
 const UNSUPPORTED: &[(u64, &str)] = &[
     (3, "PROG_ARRAY"),
-    (4, "PERF_EVENT_ARRAY"),
     (7, "STACK_TRACE"),
     (8, "CGROUP_ARRAY"),
     (11, "LPM_TRIE"),
@@ -99,6 +108,5 @@ const UNSUPPORTED: &[(u64, &str)] = &[
     (28, "INODE_STORAGE"),
     (30, "BLOOM_FILTER"),
     (31, "USER_RINGBUF"),
-    (33, "ARENA"),
     (34, "INSN_ARRAY"),
 ];

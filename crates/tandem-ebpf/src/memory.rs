@@ -25,6 +25,8 @@ const GRAIN: usize = 8;
 impl Memory {
     /// The first address.
     pub const BASE: u64 = 1 << 32;
+    /// Bytes of a page.
+    pub const PAGE: usize = 4096;
     /// Most bytes that an instance may have.
     pub const SIZE_MAX: usize = 1 << 30;
 
@@ -43,8 +45,8 @@ impl Memory {
         self.used == 0
     }
 
-    /// Allocates this many bytes, all 0; the address is a multiple of 8, and of 64 for blocks of 64 bytes and
-    /// more.
+    /// Allocates this many bytes, all 0; the address is a multiple of 8, of 64 for blocks of 64 bytes and more,
+    /// and of a page for blocks of a page and more.
     ///
     /// # Errors
     /// If the memory would become too large.
@@ -57,7 +59,11 @@ impl Memory {
             self.slice_mut(address, size)?.fill(0);
             return Ok(address);
         }
-        let start = self.used.next_multiple_of(if size >= 64 { 64 } else { GRAIN });
+        let start = self.used.next_multiple_of(match size {
+            Self::PAGE.. => Self::PAGE,
+            64.. => 64,
+            _ => GRAIN,
+        });
         if start + size > Self::SIZE_MAX {
             return Err(Fault(format!(
                 "the scheduler uses more than {} MiB of memory",
@@ -201,14 +207,14 @@ fn out_of_bounds(address: u64, length: usize) -> Fault {
 /// Blocks have sizes of powers of two up to a page, and multiples of a page beyond.
 fn block_size(size: usize) -> usize {
     match size.max(GRAIN) {
-        size @ ..4096 => size.next_power_of_two(),
-        size => size.next_multiple_of(4096),
+        size @ ..Memory::PAGE => size.next_power_of_two(),
+        size => size.next_multiple_of(Memory::PAGE),
     }
 }
 
 fn class_of(block_size: usize) -> usize {
     match block_size {
-        ..4096 => block_size.trailing_zeros() as usize,
-        _ => 12 + block_size / 4096,
+        ..Memory::PAGE => block_size.trailing_zeros() as usize,
+        _ => 12 + block_size / Memory::PAGE,
     }
 }

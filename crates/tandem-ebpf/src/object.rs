@@ -29,9 +29,15 @@ pub(crate) struct Section<'a> {
 impl Section<'_> {
     /// Whether it is global data, which has an address.
     pub fn is_data(&self) -> bool {
-        [".rodata", ".data", ".bss"].iter().any(|kind| {
-            self.name.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
+        self.is_in_arena()
+            || [".rodata", ".data", ".bss"].iter().any(|kind| {
+                self.name.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
+    }
+
+    /// Whether it is global data in the object's arena.
+    pub fn is_in_arena(&self) -> bool {
+        self.name == ".addr_space.1"
     }
 
     /// Whether it is data that programs do not change.

@@ -126,6 +126,12 @@ pub enum Op {
         src: Operand,
         sign_extend_from: u8,
     },
+    /// The address that a pointer into an arena means, or the pointer for an address (`addr_space_cast`): the
+    /// same here.
+    CastArena {
+        dst: Reg,
+        src: Reg,
+    },
     /// `bits` is 16, 32 or 64.
     Swap {
         dst: Reg,

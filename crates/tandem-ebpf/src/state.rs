@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::helpers::{Timer, format};
-use crate::image::{Image, MapKind};
+use crate::image::Image;
 use crate::maps::{Map, RingBuffer, unsupported};
 use crate::memory::Memory;
 use crate::runtime::Run;
@@ -68,15 +68,18 @@ impl State {
             let contents = memory.allocate(Self::VARIABLE_SIZE * cpu_count)?;
             variables.push(Variable { name: name.clone(), stands_at: *stands_at, contents });
         }
-        let maps = image.maps.iter().map(|map| Map::new(&mut memory, map, cpu_count));
+        let maps = image
+            .maps
+            .iter()
+            .enumerate()
+            .map(|(number, map)| Map::new(&mut memory, map, cpu_count, image.recent_values(number)));
         let maps = maps.collect::<Result<Vec<_>, _>>()?;
         for (map, place) in maps.iter().zip((image.places_of_arrays()..).step_by(8)) {
             if let Map::Array(array) = map {
                 memory.store(place, 8, array.values)?;
             }
         }
-        let is_storage =
-            |map: usize| matches!(image.maps[map].kind, MapKind::TaskStorage | MapKind::CgroupStorage);
+        let is_storage = |map: usize| image.maps[map].kind.is_storage();
         Ok(Self {
             memory,
             stack_end: stack + Self::STACK_SIZE,
@@ -143,10 +146,12 @@ impl State {
         self.ring_buffer(map).map(|buffer| buffer.drain().collect()).unwrap_or_default()
     }
 
-    /// Number of records of a ring buffer that newer ones replaced before they were fetched.
+    /// Number of records of a map that nobody received: of a ring buffer, those that newer ones replaced before
+    /// they were fetched; of an array of performance events, all.
     pub fn dropped(&self, map: usize) -> u64 {
         match &self.maps[map] {
             Map::RingBuffer(buffer) => buffer.dropped,
+            Map::PerfEventArray(events) => events.dropped,
             _ => 0,
         }
     }

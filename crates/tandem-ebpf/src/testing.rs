@@ -3,6 +3,7 @@
 
 mod bench;
 
+use crate::data_types::DataTypes;
 use crate::fault::Fault;
 use crate::image::{DataSection, Function, FunctionId, Image, Import, MapDefinition, MapKind};
 use crate::instance::{Code, Engine, Instance};
@@ -29,6 +30,7 @@ pub(crate) fn image(functions: &[(&str, &[Op])]) -> Image {
         programs: BTreeMap::new(),
         variables: BTreeMap::new(),
         kernel_variables: Vec::new(),
+        types: DataTypes::default(),
     }
 }
 
@@ -39,7 +41,7 @@ pub(crate) fn scratch(bytes: usize) -> DataSection {
 
 /// A map.
 pub(crate) fn map(kind: MapKind, key_size: usize, value_size: usize, max_entries: usize) -> MapDefinition {
-    MapDefinition { name: format!("{kind:?}"), kind, key_size, value_size, max_entries }
+    MapDefinition { name: format!("{kind:?}"), kind, key_size, value_size, max_entries, types: [None; 2] }
 }
 
 /// Functions of the runtime, as imports.
@@ -292,6 +294,8 @@ pub(crate) fn arithmetic_cases() -> Vec<Case> {
     let swap = |swap, bits| Op::Swap { dst: 1, swap, bits };
     let copy = |wide, src, sign_extend_from| Op::Move { wide, dst: 1, src, sign_extend_from };
     let unary: &[(Op, u64, u64)] = &[
+        (Op::CastArena { dst: 1, src: 1 }, PATTERN, Memory::BASE | PATTERN & LOW),
+        (Op::CastArena { dst: 1, src: 1 }, 7 << 32, 0),
         (negate(true), 1, MINUS_1),
         (negate(true), MIN, MIN),
         (negate(false), 1, LOW),

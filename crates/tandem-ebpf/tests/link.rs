@@ -6,8 +6,8 @@ use common::{compile, environment};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 use tandem_ebpf::{
-    AluOp, AtomicOp, Condition, Environment, Function, Image, Import, KernelFunction, KnownResult, MapKind,
-    Memory, Op, Operand, Size, Swap,
+    AluOp, AtomicOp, Condition, DataType, Environment, Function, Image, Import, KernelFunction, KnownResult,
+    MapKind, Memory, Op, Operand, Size, Swap,
 };
 
 fn link(source: &str) -> Image {
@@ -127,7 +127,15 @@ fn data_has_addresses_and_pointers() {
     assert_eq!(number("pointer_to_function"), Image::FUNCTIONS + callee);
     let shape = |name: &str| {
         let variable = &image.variables[name];
-        (variable.size, variable.is_setting, variable.number_size)
+        let mut of = variable.of;
+        let size = loop {
+            match image.types.get(of) {
+                DataType::Number { size, .. } => break Some(*size),
+                DataType::Array { element, .. } => of = *element,
+                _ => break None,
+            }
+        };
+        (variable.size, variable.is_setting, size)
     };
     assert_eq!(shape("setting"), (4, true, Some(4)));
     assert_eq!(shape("settings"), (12, true, Some(2)));
@@ -186,6 +194,35 @@ fn a_map_of_a_type_that_is_not_supported_is_an_error_if_it_is_used() {
     );
 }
 
+/// As clang puts data of address space 1, and casts to and from it (`addr_space_cast`).
+#[test]
+fn an_arena_has_data_pages_and_casts() {
+    let image = link(
+        r#"
+        #define __arena __attribute__((address_space(1)))
+        struct {
+            __uint(type, 33); __uint(max_entries, 100); __uint(map_flags, 1024);
+        } arena SEC(".maps");
+        u64 __arena number = 7;
+        void __arena *bpf_arena_alloc_pages(void *, void __arena *, u32, int, u64) __ksym __weak;
+        SEC("syscall") u64 program(u64 *context) {
+            u64 __arena *page = bpf_arena_alloc_pages(&arena, (void __arena *)0, 1, -1, 0);
+            if (page) *page = number;
+            *context = (u64)(u64 *)page;
+            return 0;
+        }
+        "#,
+    );
+    let shape: Vec<_> = image.maps.iter().map(|map| (map.kind, map.max_entries)).collect();
+    assert_eq!(shape, [(MapKind::Arena, 100)]);
+    assert_eq!(image.imports, [Import::Runtime("bpf_arena_alloc_pages")]);
+    let address = image.variables["number"].address;
+    assert!(address > Memory::BASE, "a lower half of 0 is no pointer");
+    assert_eq!(address % Memory::PAGE as u64, 0);
+    assert!(constants(function(&image, "program")).contains(&address));
+    assert!(function(&image, "program").ops.iter().any(|op| matches!(op, Op::CastArena { .. })));
+}
+
 #[test]
 fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
     let image = link(
@@ -195,6 +232,7 @@ fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
         u64 scx_bpf_insert___v1(u64) __ksym __weak;
         u64 scx_bpf_kick___v1(u64) __ksym __weak;
         u64 scx_bpf_kick___v2(u64) __ksym __weak;
+        u64 scx_bpf_kick___v2___compat(u64) __ksym __weak;
         u64 scx_bpf_gone___compat(u64) __ksym __weak;
         void bpf_rcu_read_lock(void) __ksym;
         void bpf_task_release(void *) __ksym;
@@ -203,9 +241,11 @@ fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
             bpf_rcu_read_lock();
             bpf_task_release(context);
             return scx_bpf_now() + scx_bpf_insert___v2___compat(1) + scx_bpf_insert___v1(1)
-                + scx_bpf_kick___v2(1) + bpf_ktime_get_ns();
+                + scx_bpf_kick___v2___compat(1) + bpf_ktime_get_ns();
         }
-        SEC("syscall") u64 gone(u64 *context) { return scx_bpf_gone___compat(1) + scx_bpf_kick___v1(1); }
+        SEC("syscall") u64 gone(u64 *context) { 
+            return scx_bpf_gone___compat(1) + scx_bpf_kick___v1(1) + scx_bpf_kick___v2(1);
+        }
         SEC("syscall") u64 asks_present(u64 *context) { return (u64)scx_bpf_insert___v1; }
         SEC("syscall") u64 asks_gone(u64 *context) { return (u64)scx_bpf_gone___compat; }
         "#,
@@ -229,7 +269,7 @@ fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
     assert_eq!((calls("all"), calls("gone")), (7, 0));
     assert_eq!(
         image.poisons,
-        ["scx_bpf_gone___compat", "scx_bpf_kick___v1"]
+        ["scx_bpf_gone___compat", "scx_bpf_kick___v1", "scx_bpf_kick___v2"]
             .map(|name| format!("function `{name}`, which the simulated kernel does not have"))
     );
     assert_ne!(returned(&image, "asks_present"), 0);

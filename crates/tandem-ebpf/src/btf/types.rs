@@ -41,8 +41,12 @@ pub(crate) enum Type<'a> {
     Typedef(TypeId),
     /// `const` and the like.
     Qualified(TypeId),
-    Function,
-    Prototype,
+    Function {
+        prototype: TypeId,
+    },
+    Prototype {
+        parameters: Vec<TypeId>,
+    },
     Variable {
         of: TypeId,
         is_static: bool,
@@ -144,10 +148,14 @@ impl<'a> Btf<'a> {
             7 => Type::Forward,
             8 => Type::Typedef(of),
             9..=11 | 18 => Type::Qualified(of),
-            12 => Type::Function,
+            12 => Type::Function { prototype: of },
             13 => {
-                reader.take(count as usize * 8)?;
-                Type::Prototype
+                let mut parameters = Vec::new();
+                for _ in 0..count {
+                    reader.u32()?;
+                    parameters.push(TypeId(reader.u32()?));
+                }
+                Type::Prototype { parameters }
             }
             14 => Type::Variable { of, is_static: reader.u32()? == 0 },
             15 => {
@@ -231,18 +239,23 @@ impl<'a> Btf<'a> {
         Err(self.too_deep(id))
     }
 
-    /// Size of the numbers in a type, bytes: of the type itself, or of an array's elements.
-    pub fn number_size(&self, mut id: TypeId) -> Result<Option<usize>, LoadError> {
-        for _ in 0..DEPTH_MAX {
-            match self.resolved(id)? {
-                Type::Integer { size, .. } | Type::Enumeration { size, .. } => {
-                    return Ok(Some(*size as usize));
-                }
-                Type::Array { element, .. } => id = *element,
-                _ => return Ok(None),
-            }
-        }
-        Err(self.too_deep(id))
+    /// The structures and unions that have names, with their sizes.
+    pub fn structures(&self) -> impl Iterator<Item = (&'a str, u32)> {
+        self.types.iter().filter_map(|(name, found)| match found {
+            Type::Composite { size, .. } if !name.is_empty() => Some((*name, *size)),
+            _ => None,
+        })
+    }
+
+    /// The functions, with the types of their first parameters.
+    pub fn functions(&self) -> impl Iterator<Item = (&'a str, Option<TypeId>)> {
+        self.types.iter().filter_map(|(name, found)| match found {
+            Type::Function { prototype } => match self.get(*prototype) {
+                Ok(Type::Prototype { parameters }) => Some((*name, parameters.first().copied())),
+                _ => None,
+            },
+            _ => None,
+        })
     }
 
     /// The type that a pointer points to.

@@ -3,8 +3,8 @@
 //! This is the only unsafe code of the crate. It relies on:
 //!
 //! - Code checks each access against the length of memory, except for those in a range that it has checked
-//!   before on every path to them, those at constant addresses of global data, and those relative to the
-//!   frame pointer. Frames lie between what [`Machine::call`] checks, which is behind global data, and the
+//!   before on every path to them, those at constant addresses of global data, those in the places of
+//!   [`Recent`](crate::maps::Recent) values behind it, and those relative to the frame pointer. Frames lie between what [`Machine::call`] checks, which is behind global data, and the
 //!   end of the stack, which the code checks.
 //! - Memory never shrinks while code runs: checked after each call that code makes.
 //! - Nothing unwinds through machine code: [`guarded`] catches panics, and [`Machine::call`] resumes them.

@@ -4,14 +4,16 @@
 use super::access::{access, type_of};
 use super::arithmetic;
 use super::translate::Translator;
+use crate::helpers::STORAGE_CREATE;
 use crate::helpers::loops::ROUNDS_MAX;
 use crate::image::{Image, Import, MapKind};
 use crate::known::{KnownResult, ObjectField};
-use crate::maps::{errno, stride_of};
+use crate::maps::{Recent, errno, stride_of};
+use crate::memory::Memory;
 use crate::runtime::Run;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
 use std::mem::offset_of;
 
 impl Translator<'_> {
@@ -30,6 +32,41 @@ impl Translator<'_> {
         };
         self.set(0, result)?;
         Ok(true)
+    }
+
+    /// Whether an import gets the value of an object from storage: the block to continue in with a value that is
+    /// found without the call, which is translated next.
+    pub(super) fn storage_lookup(&mut self, import: &Import) -> Result<Option<Block>, String> {
+        let Import::Runtime("bpf_task_storage_get" | "bpf_cgrp_storage_get") = *import else {
+            return Ok(None);
+        };
+        let (map, object, flags) = (self.get(1)?, self.get(2)?, self.get(4)?);
+        let number = self.constant(map).map(|map| (map as u64).wrapping_sub(Image::MAPS) as usize);
+        let Some(number) =
+            number.filter(|&number| self.image.maps.get(number).is_some_and(|map| map.kind.is_storage()))
+        else {
+            return Ok(None);
+        };
+        if !self.constant(flags).is_some_and(|flags| (0..=STORAGE_CREATE as i64).contains(&flags)) {
+            return Ok(None);
+        }
+        let product = self.builder.ins().imul_imm_u(object, Recent::FACTOR as i64);
+        let place = self.builder.ins().ushr_imm_u(product, i64::from(u64::BITS - Recent::BITS));
+        let distance = self.builder.ins().imul_imm_u(place, Recent::PLACE_SIZE as i64);
+        // The places are behind global data, and this is one of them, whatever the object.
+        let first = self.image.recent_values(number).places - Memory::BASE;
+        let first = i32::try_from(first).map_err(|_| "global data is too large".to_owned())?;
+        let memory = self.field(offset_of!(Run, memory));
+        let place = self.builder.ins().iadd(memory, distance);
+        let flags = access(self.memory);
+        let known = self.builder.ins().load(I64, flags, place, first);
+        let value = self.builder.ins().load(I64, flags, place, first + 8);
+        let is_known = self.builder.ins().icmp(IntCC::Equal, known, object);
+        let (call, found) = (self.builder.create_block(), self.builder.create_block());
+        self.set(0, value)?;
+        self.builder.ins().brif(is_known, found, &[], call, &[]);
+        self.go_on_in(call);
+        Ok(Some(found))
     }
 
     fn known(&mut self, known: KnownResult) -> Result<Value, String> {

@@ -10,7 +10,8 @@
 //! suffices; where one is outside, code asks `fault_of` for the interpreter's text. Functions whose result is
 //! known without a call are inlined (`inline`).
 //!
-//! Limits: no optimisation across functions. Lookups in maps other than arrays are calls.
+//! Limits: no optimisation across functions. Lookups in maps other than arrays are calls, but for storage of an object
+//! that was asked for not long ago.
 
 mod access;
 mod arithmetic;

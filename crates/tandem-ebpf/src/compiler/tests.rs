@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 mod inline;
 mod random;
+mod storage;
 
 /// Bytes of the section at the beginning of memory.
 const SCRATCH_SIZE: usize = 256;

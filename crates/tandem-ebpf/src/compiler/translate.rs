@@ -3,10 +3,11 @@
 use super::access::{Inside, access, type_of};
 use super::arithmetic;
 use crate::image::{Image, Import};
+use crate::memory::Memory;
 use crate::op::{Op, Operand, Reg, Size};
 use crate::runtime::Run;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{
     self, AliasRegion, AliasRegionData, Block, BlockArg, FuncRef, InstBuilder, Type, Value,
 };
@@ -230,6 +231,14 @@ impl<'a> Translator<'a> {
                 let result = arithmetic::sign_extend(&mut self.builder, value, wide, sign_extend_from);
                 self.set(dst, result)?;
             }
+            Op::CastArena { dst, src } => {
+                let low = self.part(src, I32)?;
+                let low = self.builder.ins().uextend(I64, low);
+                let address = self.builder.ins().bor_imm_u(low, Memory::BASE as i64);
+                let is_address = self.builder.ins().icmp_imm_u(IntCC::NotEqual, low, 0);
+                let result = self.builder.ins().select(is_address, address, low);
+                self.set(dst, result)?;
+            }
             Op::Swap { dst, swap, bits } => {
                 let value = self.get(dst)?;
                 let result = arithmetic::swap(&mut self.builder, swap, bits, value);
@@ -285,6 +294,8 @@ impl<'a> Translator<'a> {
                 let function = self.image.imports.get(import as usize);
                 let function = function.ok_or_else(|| format!("there is no import {import}"))?;
                 if !self.inline(function)? {
+                    let inside = self.inside.clone();
+                    let found = self.storage_lookup(function)?;
                     let (callee, number): (_, i64) = match *function {
                         Import::Kernel(function, _) => (self.callees.call_kernel, function.0.into()),
                         _ => (self.callees.call_import, import.into()),
@@ -294,6 +305,12 @@ impl<'a> Translator<'a> {
                     let ended = self.has_ended();
                     // The fault has no location yet.
                     self.fault_if(ended, ended);
+                    if let Some(found) = found {
+                        self.builder.ins().jump(found, &[]);
+                        // What is checked on the way of the call is not on the other one.
+                        self.inside = inside;
+                        self.go_on_in(found);
+                    }
                 }
             }
             Op::Exit => {

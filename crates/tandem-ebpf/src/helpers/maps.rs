@@ -21,7 +21,7 @@ pub(super) const TABLE: Table = &[
 ];
 
 /// Storage: create the value if there is none.
-const CREATE: u64 = 1;
+pub(crate) const CREATE: u64 = 1;
 
 fn lookup(run: &mut Run, [map, key, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     let cpu = run.kernel.cpu();
@@ -78,7 +78,7 @@ fn storage_get(run: &mut Run, [map, object, value, flags, _]: [u64; 5], _: u64) 
         return Ok(0);
     }
     let found = match &run.state.maps[map] {
-        Map::Hash(storage) => storage.find_object(&run.state.memory, object),
+        Map::Hash(storage) => storage.find_object(&mut run.state.memory, object)?,
         _ => 0,
     };
     if found != 0 || flags != CREATE {

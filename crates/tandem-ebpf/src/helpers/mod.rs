@@ -3,10 +3,12 @@
 //! They return the same as the kernel's, with negative error numbers. A [`Fault`] is what a verifier would
 //! refuse.
 
+mod arenas;
 pub(crate) mod format;
 mod held;
 pub(crate) mod loops;
 mod maps;
+mod perf_events;
 mod probing;
 mod ring_buffers;
 #[cfg(test)]
@@ -17,6 +19,7 @@ mod variables;
 use crate::fault::Fault;
 use crate::runtime::Run;
 pub(crate) use held::Held;
+pub(crate) use maps::CREATE as STORAGE_CREATE;
 pub(crate) use timers::Timer;
 
 /// A function of the runtime: arguments r1 to r5, the caller's frame pointer, r0.
@@ -28,6 +31,8 @@ type Table = &'static [(&'static str, Helper)];
 const TABLES: &[Table] = &[
     maps::TABLE,
     ring_buffers::TABLE,
+    perf_events::TABLE,
+    arenas::TABLE,
     loops::TABLE,
     held::TABLE,
     probing::TABLE,

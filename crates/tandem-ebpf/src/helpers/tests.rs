@@ -67,6 +67,56 @@ fn records_reach_the_reader_and_a_full_buffer_refuses() {
     assert_eq!((state.drain(0), state.dropped(0)), (vec![vec![6], vec![7], vec![8], vec![9]], 6));
 }
 
+/// `bpf_perf_event_output()` and its siblings of kernel/trace/bpf_trace.c (6.12): no counter is installed.
+#[test]
+fn performance_events_are_dropped_and_counters_are_not_there() {
+    let names = ["bpf_perf_event_output", "bpf_perf_event_read", "bpf_perf_event_read_value"];
+    let [output, read, read_value] = names;
+    let maps = vec![map(MapKind::PerfEventArray, 4, 4, 3), map(MapKind::Array, 4, 4, 1)];
+    let mut bench = Bench::new(maps, &names);
+    let (this_cpu, data) = (0xffff_ffff, bench.put_number(0, 7));
+    assert_eq!(bench.call(output, &[0, MAP, this_cpu, data, 8]), 0);
+    assert_eq!(bench.call(output, &[0, MAP, 2, data, 8]), 0);
+    assert_eq!(bench.call(output, &[0, MAP, 3, data, 8]), errno::E2BIG);
+    assert_eq!(bench.call(output, &[0, MAP, 1 << 32, data, 8]), errno::EINVAL);
+    assert!(bench.fault(output, &[0, MAP, 0, 0, 8]).contains("null pointer"));
+    assert!(bench.fault(output, &[0, MAP + 1, 0, data, 8]).contains("not possible with a map of this type"));
+    assert_eq!(bench.instance.state().dropped(0), 2);
+    assert_eq!(bench.call(read, &[MAP, this_cpu]), errno::ENOENT);
+    assert_eq!(bench.call(read, &[MAP, 3]), errno::E2BIG);
+    assert_eq!(bench.call(read_value, &[MAP, this_cpu, data, 16]), errno::EINVAL);
+    assert_eq!(bench.call(read_value, &[MAP, this_cpu, data, 24]), errno::ENOENT);
+    assert_eq!(bench.number(data), 0, "the value is cleared");
+    bench.kernel.cpu = 3;
+    assert_eq!(bench.call(read, &[MAP, this_cpu]), errno::E2BIG, "this CPU has no place in the array");
+}
+
+/// `bpf_arena_alloc_pages()` and `bpf_arena_free_pages()` of kernel/bpf/arena.c (6.12).
+#[test]
+fn arenas_give_pages_and_take_them_back() {
+    const PAGE: u64 = Memory::PAGE as u64;
+    let names = ["bpf_arena_alloc_pages", "bpf_arena_free_pages"];
+    let [allocate, free] = names;
+    let mut bench = Bench::new(vec![map(MapKind::Arena, 0, 0, 4), map(MapKind::Array, 4, 4, 1)], &names);
+    let first = bench.call(allocate, &[MAP, 0, 3, u64::MAX, 0]);
+    assert_eq!(first % PAGE, 0);
+    assert!(bench.memory().slice(first, 3 * Memory::PAGE).unwrap().iter().all(|&byte| byte == 0));
+    assert_eq!(bench.call(allocate, &[MAP, 0, 2, u64::MAX, 0]), 0, "one page is left");
+    assert_eq!(bench.call(allocate, &[MAP, 0, 0, u64::MAX, 0]), 0);
+    assert_eq!(bench.call(allocate, &[MAP, 0, 1, u64::MAX, 1]), 0, "there are no flags");
+    bench.memory().store(first + PAGE, 8, 5).unwrap();
+    // By the lower half of the address, in the middle, and more than is in use.
+    bench.call(free, &[MAP, (first + PAGE) & 0xffff_ffff, 1]);
+    bench.call(free, &[MAP, first + PAGE, 1]);
+    assert_eq!(bench.call(allocate, &[MAP, 0, 1, u64::MAX, 0]), first + PAGE);
+    assert_eq!(bench.number(first + PAGE), 0, "a page that comes back is empty");
+    bench.call(free, &[MAP, first, u64::from(u32::MAX)]);
+    assert_ne!(bench.call(allocate, &[MAP, 0, 4, u64::MAX, 0]), 0, "all pages are free");
+    assert!(bench.fault(allocate, &[MAP, first, 1, u64::MAX, 0]).contains("not possible"));
+    assert!(bench.fault(allocate, &[MAP + 1, 0, 1, u64::MAX, 0]).contains("not possible"));
+    assert!(bench.fault(free, &[MAP + 1, first, 1]).contains("not possible"));
+}
+
 #[test]
 fn loops_call_back_until_the_callback_stops_them() {
     let mut bench = Bench::with_image(&["bpf_loop"], |image| {

@@ -28,6 +28,8 @@ pub(crate) struct Hash {
     /// The ends of the list.
     first: u32,
     last: u32,
+    /// Of storage: where machine code finds the values of some objects.
+    recent: Option<Recent>,
     /// The block of an element that an update or deletion has removed, for callers with further state of it.
     pub removed: Option<u64>,
 }
@@ -54,8 +56,15 @@ impl Hash {
             table: vec![NONE; 8],
             first: NONE,
             last: NONE,
+            recent: None,
             removed: None,
         }
+    }
+
+    /// As [`Hash::new`], for values of objects, whose keys are their addresses.
+    pub fn storage(definition: &MapDefinition, recent: Recent) -> Self {
+        let unlimited = MapDefinition { key_size: 8, max_entries: usize::MAX, ..definition.clone() };
+        Self { recent: Some(recent), ..Self::new(&unlimited, 1) }
     }
 
     #[inline]
@@ -70,11 +79,17 @@ impl Hash {
         self.position(memory, hash_of(key), key).map_or(0, |position| self.value(position, cpu))
     }
 
-    /// As [`Hash::find`], for storage, whose keys are the addresses of objects.
+    /// As [`Hash::find`], for storage; machine code finds the value by itself from now on, until another object
+    /// takes the place.
     #[inline]
-    pub fn find_object(&self, memory: &Memory, object: u64) -> u64 {
+    pub fn find_object(&self, memory: &mut Memory, object: u64) -> Result<u64, Fault> {
         let hash = mix(mix(0, object), 0);
-        self.position(memory, hash, &object.to_le_bytes()).map_or(0, |position| self.value(position, 0))
+        let Some(position) = self.position(memory, hash, &object.to_le_bytes()) else { return Ok(0) };
+        let value = self.value(position, 0);
+        if let Some(recent) = &self.recent {
+            recent.note(memory, object, value)?;
+        }
+        Ok(value)
     }
 
     pub fn update(
@@ -239,6 +254,9 @@ impl Hash {
             slot = (slot + 1) & mask;
         }
         self.table[hole] = NONE;
+        if let Some(recent) = &self.recent {
+            recent.forget(memory, element.block);
+        }
         self.unlink(position);
         self.free.push(position);
         self.count -= 1;
@@ -276,11 +294,52 @@ impl Hash {
     }
 }
 
+/// The values of objects that were asked for last, for machine code: places of [`Recent::PLACE_SIZE`] bytes, each with
+/// the address of an object, and of its value. A place without an object has zeros: there is no object at 0, and it has
+/// no value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recent {
+    /// The address of the first place.
+    pub places: u64,
+}
+
+impl Recent {
+    /// The upper bits of an object's address times this factor are the number of its place.
+    pub const FACTOR: u64 = FACTOR;
+    pub const BITS: u32 = 9;
+    pub const PLACE_SIZE: u64 = 16;
+    /// Bytes of all places.
+    pub const SIZE: u64 = Self::PLACE_SIZE << Self::BITS;
+
+    fn place_of(self, object: u64) -> u64 {
+        let number = object.wrapping_mul(Self::FACTOR) >> (u64::BITS - Self::BITS);
+        self.places + number * Self::PLACE_SIZE
+    }
+
+    fn note(self, memory: &mut Memory, object: u64, value: u64) -> Result<(), Fault> {
+        let place = self.place_of(object);
+        memory.store(place, 8, object)?;
+        memory.store(place + 8, 8, value)
+    }
+
+    /// The object whose address is there has no value any more.
+    fn forget(self, memory: &mut Memory, key: u64) {
+        let Ok(object) = memory.load(key, 8) else { return };
+        if let Ok(place) = memory.slice_mut(self.place_of(object), Self::PLACE_SIZE as usize)
+            && place[..8] == object.to_le_bytes()
+        {
+            place.fill(0);
+        }
+    }
+}
+
+/// An odd number without a pattern: that of the golden ratio.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Multiplies words with an odd number without a pattern, and takes the upper bits, which depend on all
 /// others.
 #[inline]
 fn mix(hash: u64, word: u64) -> u64 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let product = (hash ^ word).wrapping_mul(FACTOR);
     product ^ product >> 32
 }

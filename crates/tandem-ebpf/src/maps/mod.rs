@@ -11,8 +11,10 @@
 //! Limits: an update of an element overwrites locks and pointers in its value, which the kernel would leave
 //! alone.
 
+mod arena;
 mod array;
 mod hash;
+mod perf_event_array;
 mod queue;
 mod ring_buffer;
 #[cfg(test)]
@@ -21,8 +23,12 @@ mod tests;
 use crate::fault::Fault;
 use crate::image::{MapDefinition, MapKind};
 use crate::memory::Memory;
+use arena::Arena;
+pub(crate) use arena::follow;
 use array::Array;
 use hash::Hash;
+pub(crate) use hash::Recent;
+pub(crate) use perf_event_array::PerfEventArray;
 use queue::Queue;
 pub(crate) use ring_buffer::RingBuffer;
 
@@ -53,6 +59,8 @@ pub(crate) enum Map {
     Hash(Hash),
     Queue(Queue),
     RingBuffer(RingBuffer),
+    PerfEventArray(PerfEventArray),
+    Arena(Arena),
 }
 
 /// The key of an element.
@@ -66,16 +74,22 @@ pub(crate) enum Key {
 
 impl Map {
     /// An empty map, for this many CPUs.
-    pub fn new(memory: &mut Memory, definition: &MapDefinition, cpu_count: usize) -> Result<Self, Fault> {
-        let unlimited = MapDefinition { key_size: 8, max_entries: usize::MAX, ..definition.clone() };
+    pub fn new(
+        memory: &mut Memory,
+        definition: &MapDefinition,
+        cpu_count: usize,
+        recent: Recent,
+    ) -> Result<Self, Fault> {
         Ok(match definition.kind {
             MapKind::Array => Self::Array(Array::new(memory, definition, 1)?),
             MapKind::PerCpuArray => Self::Array(Array::new(memory, definition, cpu_count)?),
             MapKind::Hash | MapKind::LruHash => Self::Hash(Hash::new(definition, 1)),
             MapKind::PerCpuHash | MapKind::LruPerCpuHash => Self::Hash(Hash::new(definition, cpu_count)),
-            MapKind::TaskStorage | MapKind::CgroupStorage => Self::Hash(Hash::new(&unlimited, 1)),
+            MapKind::TaskStorage | MapKind::CgroupStorage => Self::Hash(Hash::storage(definition, recent)),
             MapKind::Queue | MapKind::Stack => Self::Queue(Queue::new(memory, definition)?),
             MapKind::RingBuffer => Self::RingBuffer(RingBuffer::new(definition.max_entries)),
+            MapKind::PerfEventArray => Self::PerfEventArray(PerfEventArray::new(definition)),
+            MapKind::Arena => Self::Arena(Arena::new(definition)),
         })
     }
 
@@ -154,7 +168,7 @@ impl Map {
             Self::Array(array) => array.value_size,
             Self::Hash(hash) => hash.value_size,
             Self::Queue(queue) => queue.value_size,
-            Self::RingBuffer(_) => 0,
+            Self::RingBuffer(_) | Self::PerfEventArray(_) | Self::Arena(_) => 0,
         }
     }
 

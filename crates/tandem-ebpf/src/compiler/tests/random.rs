@@ -78,6 +78,7 @@ fn op(length: u32, callees: u32) -> impl Strategy<Value = Op> {
         1 => (wide(), register()).prop_map(|(wide, dst)| Op::Negate { wide, dst }),
         3 => (wide(), 0..9u8, operand(), prop::sample::select(vec![0, 8, 16, 32]))
             .prop_map(|(wide, dst, src, sign_extend_from)| Op::Move { wide, dst, src, sign_extend_from }),
+        1 => (0..9u8, register()).prop_map(|(dst, src)| Op::CastArena { dst, src }),
         1 => (0..9u8, wide(), prop::sample::select(vec![16, 32, 64])).prop_map(|(dst, reverse, bits)| {
             Op::Swap { dst, swap: if reverse { Swap::Reverse } else { Swap::Truncate }, bits }
         }),
