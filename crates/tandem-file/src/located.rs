@@ -61,10 +61,10 @@ impl SourceFile {
     }
 
     /// Checks that no key and no string has a control character, with which a file could make a terminal do
-    /// something. Texts of several lines may have line ends.
+    /// something, and that every number is finite. Texts of several lines may have line ends.
     ///
     /// # Errors
-    /// If one has a control character; the error names the line. No error if the text is not TOML:
+    /// If one has a control character, or is no finite number; the error names the line. No error if the text is not TOML:
     /// [`SourceFile::parse`] reports that.
     pub fn check_texts(&self) -> Result<(), FileError> {
         match DeTable::parse(&self.text) {
@@ -98,6 +98,10 @@ impl SourceFile {
             DeValue::Table(table) => self.check_table(table, allowed),
             DeValue::Array(array) => array.iter().try_for_each(|value| self.check_value(value, allowed)),
             DeValue::String(text) => self.check_characters(text, value.span(), allowed),
+            DeValue::Float(number) if number.as_str().ends_with(|last: char| last.is_ascii_alphabetic()) => {
+                let message = format!("`{}` is no finite number; give one that is", number.as_str());
+                Err(self.error(value.span(), message))
+            }
             _ => Ok(()),
         }
     }

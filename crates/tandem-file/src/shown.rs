@@ -33,6 +33,32 @@ pub fn escape_json(text: &str) -> String {
     escaped
 }
 
+/// The text as a string of TOML in one line, with escapes for the same characters.
+pub fn toml_string(text: &str) -> String {
+    let mut string = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => string.extend(['\\', character]),
+            _ if is_unreadable(character) => string.push_str(&format!("\\U{:08x}", u32::from(character))),
+            _ => string.push(character),
+        }
+    }
+    string.push('"');
+    string
+}
+
+/// The text in at most `width` characters: where it is longer, its middle is left out, because long names often
+/// begin alike.
+pub fn shortened(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let start = text.chars().take(kept / 2);
+    start.chain(['…']).chain(text.chars().skip(length - (kept - kept / 2))).collect()
+}
+
 fn is_unreadable(character: char) -> bool {
     character.is_control() || is_hidden(character)
 }
@@ -91,6 +117,27 @@ mod tests {
         let text = "{\n \"a\": \"\u{9b}31m\u{202e}\u{7f}\u{e0041}ü\"\n}";
         let escaped = escape_json(text);
         assert_eq!(escaped, "{\n \"a\": \"\\u009b31m\\u202e\\u007f\\udb40\\udc41ü\"\n}");
+    }
+
+    #[test]
+    fn a_string_of_toml_is_read_as_the_text() {
+        for text in ["", "a\"b\\c'", "two\nlines\t", "\u{9b}31m\u{202e}\u{7f}\u{e0041}", "naïve 日本"] {
+            let line = toml_string(text);
+            assert!(!line.contains(is_unreadable), "{line:?}");
+            let read: toml::Table = toml::from_str(&format!("{line} = {line}")).unwrap();
+            assert_eq!(read.get(text).and_then(toml::Value::as_str), Some(text));
+        }
+    }
+
+    #[test]
+    fn a_long_name_keeps_both_of_its_ends() {
+        assert_eq!(shortened("abcdefgh", 8), "abcdefgh");
+        assert_eq!(shortened("abcdefghi", 8), "abc…fghi");
+        assert_eq!([shortened("abc", 0), shortened("abc", 1)], ["…", "…"]);
+        assert_ne!(
+            shortened("/system.slice/docker-1a.scope", 16),
+            shortened("/system.slice/docker-2b.scope", 16)
+        );
     }
 
     #[test]

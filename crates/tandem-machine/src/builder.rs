@@ -6,6 +6,7 @@
 //! first CPU. A core or cache that no CPU uses does not exist, a node does.
 
 use super::error::MachineError;
+use super::shape::Shape;
 use super::{Core, Cpu, Hardware, Llc, Machine, Node, Package};
 use crate::cpumask::CpuMask;
 use crate::ids::{CoreId, CpuId, LlcId, NodeId, PackageId};
@@ -22,8 +23,21 @@ pub const REMOTE_DISTANCE: u32 = 20;
 /// Largest distance: ACPI uses one byte, in which this value means "unreachable".
 pub(super) const MAX_DISTANCE: u32 = 255;
 
-/// Memory of a node of [`MachineBuilder::symmetric`].
-const GENERIC_MEMORY_BYTES: u64 = 64 << 30;
+/// Distance between nodes of one package: what firmware says of AMD's NPS2 and NPS4 (issue 165 of
+/// github.com/numactl/numactl shows a Threadripper 3960X) and of Intel's sub-NUMA clusters (the table of an
+/// eight-socket machine in Linux's commit 528d89a4707e, "x86/topo: Fix SNC topology mess").
+const SAME_PACKAGE_DISTANCE: u32 = 12;
+
+/// Least memory of a package of [`MachineBuilder::of_shape`].
+const GENERIC_PACKAGE_MEMORY_BYTES: u64 = 64 << 30;
+/// Memory for each of its CPUs, if that is more: what hosts are commonly bought with.
+const GENERIC_CPU_MEMORY_BYTES: u64 = 4 << 30;
+
+/// Which of `parts` nearly equal shares of `number` things the one at this place is in.
+fn share(place: u32, number: u32, parts: u32) -> u32 {
+    // Smaller than `parts`, as the place is smaller than the number.
+    (u64::from(place) * u64::from(parts) / u64::from(number)) as u32
+}
 
 /// A CPU as its source describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,33 +110,88 @@ impl MachineBuilder {
         }
     }
 
-    /// A machine of equal packages, each of which is a NUMA node with one last-level cache.
-    ///
-    /// CPUs are numbered as by Xen: the threads of a core side by side, package after package.
+    /// A machine of equal packages, each of which is a NUMA node with one last-level cache:
+    /// [`of_shape`](Self::of_shape) of PACKAGESxCORESxTHREADS.
     pub fn symmetric(packages: u32, cores_per_package: u32, threads_per_core: u32) -> Self {
-        let mut builder = Self::new(format!("{packages}x{cores_per_package}x{threads_per_core}"));
+        Self::of_shape(&Shape::new(packages, cores_per_package, threads_per_core))
+    }
+
+    /// A machine of equal packages. Cores that do not divide evenly are spread so that no part has more than
+    /// one more than another.
+    ///
+    /// Assumed is what a shape does not say. CPUs are numbered as by Xen: the threads of a core side by side,
+    /// package after package. Nodes and caches hold neighbouring cores. A package has 64 GiB of memory, or
+    /// 4 GiB for each CPU if that is more, and the bandwidth of a generic server's; its nodes share both
+    /// equally. A last-level cache is that of a generic server, and so are the latencies. Nodes of one package
+    /// are at distance 12, other nodes at 20.
+    pub fn of_shape(shape: &Shape) -> Self {
+        let &Shape { packages, cores, threads, llcs, nodes } = shape;
+        let mut builder = Self::new(shape.to_string());
+        let package_memory = GENERIC_CPU_MEMORY_BYTES * u64::from(cores) * u64::from(threads);
+        let package_memory = package_memory.max(GENERIC_PACKAGE_MEMORY_BYTES);
         for package in 0..packages {
-            builder = builder
-                .node(NodeSpec {
-                    os_index: package,
-                    memory_bytes: GENERIC_MEMORY_BYTES,
-                    bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S,
-                })
-                .llc(package, Llc::GENERIC_SIZE_BYTES);
-            for core in package * cores_per_package..(package + 1) * cores_per_package {
-                for thread in 0..threads_per_core {
+            for node in 0..nodes {
+                builder = builder.node(NodeSpec {
+                    os_index: package * nodes + node,
+                    memory_bytes: package_memory / u64::from(nodes),
+                    bandwidth_bytes_per_s: NodeSpec::GENERIC_BANDWIDTH_BYTES_PER_S / u64::from(nodes),
+                });
+            }
+            for llc in 0..llcs {
+                builder = builder.llc(package * llcs + llc, Llc::GENERIC_SIZE_BYTES);
+            }
+            for core in 0..cores {
+                // The part of its package that the core is in, of so many.
+                let part = |parts: u32| package * parts + share(core, cores, parts);
+                for thread in 0..threads {
                     builder = builder.cpu(CpuSpec {
-                        os_index: core * threads_per_core + thread,
-                        core,
-                        llc: Some(package),
-                        node: package,
+                        os_index: (package * cores + core) * threads + thread,
+                        core: package * cores + core,
+                        llc: (llcs > 0).then(|| part(llcs)),
+                        node: part(nodes),
                         package,
                         capacity: 1,
                     });
                 }
             }
         }
+        if nodes > 1 {
+            builder = builder.package_distances(
+                nodes,
+                |from, to| match from == to {
+                    true => LOCAL_DISTANCE,
+                    false => SAME_PACKAGE_DISTANCE,
+                },
+                REMOTE_DISTANCE,
+            );
+        }
         builder
+    }
+
+    /// Sets the distances of nodes that were added package after package, `nodes` in each: within a package by
+    /// their places in it, and between packages.
+    pub(super) fn package_distances(
+        self,
+        nodes: u32,
+        within: impl Fn(u32, u32) -> u32,
+        between: u32,
+    ) -> Self {
+        let all = 0..self.nodes.len() as u32;
+        let distance = |from: u32, to: u32| match from / nodes == to / nodes {
+            true => within(from % nodes, to % nodes),
+            false => between,
+        };
+        let rows = all.clone().map(|from| all.clone().map(|to| distance(from, to)).collect()).collect();
+        self.distances(rows)
+    }
+
+    /// Numbers the CPUs as Linux does on x86: the first threads of all cores, then the second ones.
+    pub(super) fn threads_apart(mut self, threads: u32) -> Self {
+        let cores = self.cpus.len() as u32 / threads;
+        for cpu in &mut self.cpus {
+            cpu.os_index = cpu.os_index % threads * cores + cpu.os_index / threads;
+        }
+        self
     }
 
     /// Names the machine.

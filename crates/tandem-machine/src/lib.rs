@@ -17,14 +17,18 @@ pub mod cpumask;
 mod error;
 pub mod homes;
 pub mod ids;
+mod named;
 pub mod placement;
 mod presets;
 mod reported;
+mod shape;
 
 pub use builder::{CpuSpec, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, MachineBuilder, NodeSpec, REMOTE_DISTANCE};
 pub use cpulist::{CpuListError, MAX_NUMBER, format_cpulist, parse_cpulist};
 pub use error::MachineError;
+pub use named::machine_named;
 pub use presets::{preset, preset_names};
+pub use shape::{Shape, ShapeError};
 
 use crate::cpumask::CpuMask;
 use crate::ids::{CoreId, CpuId, LlcId, NodeId, PackageId};

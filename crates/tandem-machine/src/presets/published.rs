@@ -1,45 +1,24 @@
-//! Machines of the published tables, by name.
+//! The hosts of the published tables.
 //!
 //! Sources of the values:
 //! - Cores, clocks, cache sizes and memory channels: Intel's product specifications (ARK) and datasheets.
-//! - Memory bandwidth is *sustained*: the theoretical peak of the channels times [`SUSTAINED_PCT`].
 //! - Latencies: measured; each preset names the source.
 //! - Memory sizes: the published tables, where they have them.
 //!
 //! Assumed for all: threads of a core have neighbouring numbers, as under Xen, and every remote node is at
 //! distance 20, as all sockets of these machines are linked directly.
 
-use super::{Hardware, Machine, MachineBuilder};
+use super::{Distances, GIB, KIB, MIB, Numbering, Preset};
+use crate::{Hardware, Shape};
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-
-/// Part of the theoretical bandwidth that reading sustains, in percent: a two-socket Xeon Platinum 8269CY
-/// reads 225.1 GB/s (Memory Latency Checker 3.9) of 2 x 6 channels of DDR4-2933, 281.6 GB/s.
-const SUSTAINED_PCT: u64 = 80;
-
-/// A preset before it is built.
-struct Preset {
-    name: &'static str,
-    packages: u32,
-    cores_per_package: u32,
-    threads_per_core: u32,
-    llc_bytes: u64,
-    node_memory_bytes: u64,
-    /// Theoretical peak of a node's memory: channels times million transfers per second times 8 bytes.
-    peak_mb_per_s: u64,
-    hardware: Hardware,
-}
-
-const PRESETS: [Preset; 5] = [
+pub(super) const PRESETS: [Preset; 5] = [
     // The first host of the flat-domain table (12285 MB, 2 nodes), and of the NUMA affinity table (16 pCPUs,
     // 12 GB). Channels: DDR3-1066. Latencies: those of the X5650 below, its L3 at 40 cycles of 2.4 GHz.
     Preset {
         name: "xeon-e5620-2s",
-        packages: 2,
-        cores_per_package: 4,
-        threads_per_core: 2,
+        shape: Shape::new(2, 4, 2),
+        numbering: Numbering::ThreadsTogether,
+        distances: Distances::ONE_NODE_EACH,
         llc_bytes: 12 * MIB,
         node_memory_bytes: 6 * GIB,
         peak_mb_per_s: 3 * 1_066 * 8,
@@ -55,9 +34,9 @@ const PRESETS: [Preset; 5] = [
     // https://7-cpu.com/cpu/Westmere.html, L3 40 cycles, memory 40 cycles + 67 ns, remote 40 cycles + 105 ns.
     Preset {
         name: "xeon-x5650-2s",
-        packages: 2,
-        cores_per_package: 6,
-        threads_per_core: 2,
+        shape: Shape::new(2, 6, 2),
+        numbering: Numbering::ThreadsTogether,
+        distances: Distances::ONE_NODE_EACH,
         llc_bytes: 12 * MIB,
         node_memory_bytes: 18 * GIB,
         peak_mb_per_s: 3 * 1_333 * 8,
@@ -81,9 +60,9 @@ const PRESETS: [Preset; 5] = [
     // Local memory is as on the E5620.
     Preset {
         name: "flat-domain-48",
-        packages: 2,
-        cores_per_package: 12,
-        threads_per_core: 2,
+        shape: Shape::new(2, 12, 2),
+        numbering: Numbering::ThreadsTogether,
+        distances: Distances::ONE_NODE_EACH,
         llc_bytes: 30 * MIB,
         node_memory_bytes: 192 * GIB,
         peak_mb_per_s: 4 * 1_866 * 8,
@@ -102,9 +81,9 @@ const PRESETS: [Preset; 5] = [
     // same platform. Not published and assumed: 64 GiB per node.
     Preset {
         name: "westmere-ex-4s",
-        packages: 4,
-        cores_per_package: 10,
-        threads_per_core: 2,
+        shape: Shape::new(4, 10, 2),
+        numbering: Numbering::ThreadsTogether,
+        distances: Distances::ONE_NODE_EACH,
         llc_bytes: 30 * MIB,
         node_memory_bytes: 64 * GIB,
         peak_mb_per_s: 4 * 6_400,
@@ -122,9 +101,9 @@ const PRESETS: [Preset; 5] = [
     // pCPUs), as the machine is delivered, and 128 GiB per node.
     Preset {
         name: "broadwell-2s",
-        packages: 2,
-        cores_per_package: 22,
-        threads_per_core: 2,
+        shape: Shape::new(2, 22, 2),
+        numbering: Numbering::ThreadsTogether,
+        distances: Distances::ONE_NODE_EACH,
         llc_bytes: 55 * MIB,
         node_memory_bytes: 128 * GIB,
         peak_mb_per_s: 4 * 2_400 * 8,
@@ -137,49 +116,3 @@ const PRESETS: [Preset; 5] = [
         },
     },
 ];
-
-/// The machine with this name, if there is one.
-pub fn preset(name: &str) -> Option<Machine> {
-    PRESETS.iter().find(|preset| preset.name == name).map(build)
-}
-
-/// The names that [`preset`] knows.
-pub fn preset_names() -> impl Iterator<Item = &'static str> {
-    PRESETS.iter().map(|preset| preset.name)
-}
-
-fn build(preset: &Preset) -> Machine {
-    let peak_bytes_per_s = preset.peak_mb_per_s * 1_000_000;
-    MachineBuilder::symmetric(preset.packages, preset.cores_per_package, preset.threads_per_core)
-        .name(preset.name)
-        .every_llc(preset.llc_bytes)
-        .every_node(preset.node_memory_bytes, peak_bytes_per_s * SUSTAINED_PCT / 100)
-        .hardware(preset.hardware.clone())
-        .build()
-        .expect("a test builds every preset")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn presets_have_the_cpus_of_their_tables() {
-        let sizes: Vec<_> = preset_names()
-            .map(|name| {
-                let machine = preset(name).unwrap();
-                (name, machine.node_count(), machine.cores().len(), machine.cpu_count())
-            })
-            .collect();
-        assert_eq!(
-            sizes,
-            [
-                ("xeon-e5620-2s", 2, 8, 16),
-                ("xeon-x5650-2s", 2, 12, 24),
-                ("flat-domain-48", 2, 24, 48),
-                ("westmere-ex-4s", 4, 40, 80),
-                ("broadwell-2s", 2, 44, 88),
-            ]
-        );
-    }
-}
