@@ -31,12 +31,26 @@ pub enum TraceError {
         /// What is wrong.
         what: String,
     },
+    /// What it says of itself contradicts itself.
+    #[error("{0}")]
+    Contradiction(String),
     /// It is in order, but of a kind that is not supported, or lacks what a recording needs.
     #[error("{0}")]
     Unsupported(String),
 }
 
 impl TraceError {
+    /// What to do about it, after the message.
+    fn cure(&self) -> &'static str {
+        match self {
+            Self::Damaged { .. } | Self::Event { .. } | Self::Contradiction(_) => {
+                "; copy the file again from where it was recorded, or record again"
+            }
+            // The others say it.
+            Self::Unknown | Self::Foreign(_) | Self::Unsupported(_) => "",
+        }
+    }
+
     /// An error at a byte.
     pub(crate) fn damaged(at: usize, what: impl Into<String>) -> Self {
         Self::Damaged { at: at as u64, what: what.into() }
@@ -55,7 +69,7 @@ pub enum OpenError {
         error: std::io::Error,
     },
     /// What is in it cannot be used.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}{}", path.display(), error.cure())]
     Trace {
         /// The file.
         path: PathBuf,

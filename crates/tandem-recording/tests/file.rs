@@ -215,7 +215,7 @@ fn errors_say_what_and_where() {
     );
     assert_eq!(
         changed("\"length_ns\":5000000", "\"length_ns\":0000000"),
-        "has a text under the key `tandem` that cannot be used: invalid number at line 1 column 260"
+        "has a text under the key `tandem` that cannot be used (invalid number at line 1 column 260); record again with this tandem"
     );
     assert_eq!(
         changed("\"length_ns\":5000000", "\"length_ns\":5000   "),

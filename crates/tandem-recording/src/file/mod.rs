@@ -99,12 +99,13 @@ impl Recording {
 }
 
 fn check_about(about: &About) -> Result<(), TraceError> {
-    let wrong = |what: String| Err(TraceError::Unsupported(what));
+    let large = |what: String| Err(TraceError::Unsupported(what));
+    let wrong = |what: String| Err(TraceError::Contradiction(what));
     if about.cpus > CPUS_MAX {
-        return wrong(format!("has {} CPUs; at most {CPUS_MAX} are supported", about.cpus));
+        return large(format!("has {} CPUs; at most {CPUS_MAX} are supported", about.cpus));
     }
     if i64::try_from(about.length_ns).is_err() {
-        return wrong(format!("is {} ns long; at most {} are supported", about.length_ns, i64::MAX));
+        return large(format!("is {} ns long; at most {} are supported", about.length_ns, i64::MAX));
     }
     if let Some(lost) = about.lost.iter().find(|lost| lost.cpu >= about.cpus) {
         return wrong(format!("lost events on CPU {}, and has only {} CPUs", lost.cpu, about.cpus));

@@ -29,7 +29,9 @@ pub fn read(bytes: &[u8]) -> Result<Recording, TraceError> {
     let mut events = Vec::new();
     for group in &footer.groups {
         if events.len() + group.rows > EVENTS_MAX {
-            return Err(TraceError::Unsupported(format!("has more than {EVENTS_MAX} events")));
+            return Err(TraceError::Unsupported(format!(
+                "has more than {EVENTS_MAX} events; record for less"
+            )));
         }
         let first = events.len();
         let empty = Event { at_ns: 0, cpu: 0, kind: Kind::Switch, task: NO_TASK, other: NO_TASK, detail: 0 };
@@ -132,7 +134,7 @@ impl<'a> Footer<'a> {
         if format != FORMAT.as_bytes() {
             let format = String::from_utf8_lossy(format);
             return Err(TraceError::Unsupported(format!(
-                "has version {format:.20} of the format of recordings; this tandem reads version {FORMAT}"
+                "has version {format:.20} of the format of recordings; this tandem reads version {FORMAT}; record again with it, or use the tandem that has made it"
             )));
         }
         let columns = COLUMNS.iter().map(|column| (column.name.as_bytes(), column.physical.into()));
@@ -140,7 +142,7 @@ impl<'a> Footer<'a> {
             return foreign("it has other columns");
         }
         serde_json::from_slice(about).map_err(|error| {
-            TraceError::Unsupported(format!("has a text under the key `tandem` that cannot be used: {error}"))
+            TraceError::Unsupported(format!("has a text under the key `tandem` that cannot be used ({error}); record again with this tandem"))
         })
     }
 }

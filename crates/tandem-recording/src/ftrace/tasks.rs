@@ -17,6 +17,8 @@ pub const TASKS_MAX: usize = 1 << 22;
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
     all: Vec<Task>,
+    /// Of each, by how many sightings its priority leads over others.
+    leads: Vec<u32>,
     /// Positions of those that live.
     current: HashMap<u32, u32>,
 }
@@ -47,6 +49,7 @@ impl Tasks {
         }
         let at = self.all.len() as u32;
         self.all.push(Task { tid, ..Task::default() });
+        self.leads.push(0);
         self.current.insert(tid, at);
         Ok(at)
     }
@@ -72,12 +75,15 @@ impl Tasks {
 
     /// Notes what a tracepoint reports of a task. Gives its position.
     ///
+    /// Of several priorities, the task keeps the one that most sightings have, if that is more than half of them: one
+    /// that it has while it ends, or while it holds a lock that another needs, is not what it ran with.
+    ///
     /// # Errors
     /// If there are too many.
     pub fn see(&mut self, seen: TaskSeen) -> Result<u32, TraceError> {
         let at = self.meet(seen.tid)?;
         if let Some(task) = self.all.get_mut(at as usize) {
-            task.priority = seen.priority.or(task.priority);
+            vote(task, &mut self.leads[at as usize], seen.priority);
             rename(task, seen.name);
         }
         Ok(at)
@@ -109,6 +115,16 @@ impl Tasks {
     }
 }
 
+/// The majority vote of Boyer and Moore: a priority that more than half of all sightings have wins.
+fn vote(task: &mut Task, lead: &mut u32, seen: Option<i32>) {
+    match seen {
+        None => {}
+        Some(priority) if *lead == 0 => (task.priority, *lead) = (Some(priority), 1),
+        Some(priority) if task.priority == Some(priority) => *lead = lead.saturating_add(1),
+        Some(_) => *lead -= 1,
+    }
+}
+
 /// Gives a task a name if it has another one. Most often it is the same.
 pub(super) fn rename(task: &mut Task, name: &[u8]) {
     if task.name.as_bytes() != name && !name.is_empty() {
@@ -136,6 +152,20 @@ mod tests {
         let names: Vec<_> = tasks.all().iter().map(|task| task.name.as_str()).collect();
         assert_eq!(names, ["renamed", "second", ""]);
         assert_eq!(tasks.see(seen(0, b"swapper/0")), Ok(NO_TASK));
+    }
+
+    #[test]
+    fn a_task_keeps_the_priority_that_it_has_most_often() {
+        let mut tasks = Tasks::default();
+        let mut see = |priority| tasks.see(TaskSeen { tid: 7, name: b"timer", priority }).unwrap();
+        let sightings = [vec![Some(120); 3], vec![Some(96); 9], vec![None; 9], vec![Some(120); 2]].concat();
+        let at = sightings.into_iter().map(&mut see).last().unwrap();
+        assert_eq!(tasks.all()[at as usize].priority, Some(96));
+        // What was known before, such as from /proc, counts as no sighting.
+        let at = tasks.meet(8).unwrap();
+        tasks.get_mut(at).unwrap().priority = Some(100);
+        tasks.see(seen(8, b"worker")).unwrap();
+        assert_eq!(tasks.all()[at as usize].priority, Some(120));
     }
 
     #[test]

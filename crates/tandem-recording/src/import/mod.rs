@@ -71,7 +71,9 @@ impl Import {
     fn push(&mut self, moment: &Moment, point: &Tracepoint) -> Result<(), TraceError> {
         if let Some(event) = self.translator.translate(moment, point)? {
             if self.events.len() == EVENTS_MAX {
-                return Err(TraceError::Unsupported(format!("has more than {EVENTS_MAX} events")));
+                return Err(TraceError::Unsupported(format!(
+                    "has more than {EVENTS_MAX} events; record for less"
+                )));
             }
             self.events.push(event);
         }
