@@ -19,7 +19,8 @@ use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::program::{Amount, MemoryProfile, Op, Program};
 use tandem_sim::run;
 use tandem_sim::scenario::{
-    Affinity, Guest, GuestProgram, HostTask, PolicySettings, Process, Scenario, Workload, WorkloadKind,
+    Affinity, Guest, GuestProgram, HostTask, PolicySettings, Process, Scenario, TaskPolicy, Workload,
+    WorkloadKind,
 };
 
 const PCPUS: [u32; 3] = [8, 64, 256];
@@ -151,7 +152,9 @@ fn two_levels(with_costs: bool) -> Scenario {
         context_switch: with_costs.then(ContextSwitch::linux),
         interrupt: with_costs.then(Interrupt::default),
         programs,
-        processes: [0, 1].map(|program| Process { program, copies, nice: 0, affinity: None }).to_vec(),
+        processes: [0, 1]
+            .map(|program| Process { program, copies, nice: 0, policy: TaskPolicy::Normal, affinity: None })
+            .to_vec(),
         locks: 0,
         family_channels: 0,
     };
@@ -175,7 +178,13 @@ fn yield_storm() -> Scenario {
         context_switch: Some(ContextSwitch::linux()),
         interrupt: Some(Interrupt::default()),
         programs: vec![GuestProgram::new("user", program)],
-        processes: vec![Process { program: 0, copies: VCPUS, nice: 0, affinity: None }],
+        processes: vec![Process {
+            program: 0,
+            copies: VCPUS,
+            nice: 0,
+            policy: TaskPolicy::Normal,
+            affinity: None,
+        }],
         locks: 1,
         family_channels: 0,
     };

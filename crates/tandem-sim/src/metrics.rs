@@ -30,6 +30,8 @@ pub struct HostMetrics {
     pub busy_ns: u64,
     /// Time that pCPUs idled, ns.
     pub idle_ns: u64,
+    /// Part of that in which tasks waited that could have run there; not those with a cap or a limit, ns.
+    pub idle_beside_ns: u64,
     /// Time that pCPUs were not the scheduler's: higher scheduling classes had them, or they were offline,
     /// ns.
     pub away_ns: u64,
@@ -47,6 +49,8 @@ pub struct HostMetrics {
     pub numa: NumaMetrics,
     /// Moves and losses of homes that VMs had, by the agent, in the order of time.
     pub home_moves: Vec<HomeMove>,
+    /// Tasks that wait for each other for ever at the end, by VM.
+    pub deadlocks: Vec<Deadlock>,
     /// Scheduling decisions.
     pub schedules: u64,
     /// The threads of its own kernel, which are part of no workload, summed up.
@@ -117,6 +121,30 @@ pub struct HomeMove {
     pub vm: VmId,
     /// The destination and the reason.
     pub reason: Reason,
+}
+
+/// Tasks of a VM wait for others that wait for ever, in the end for them, or that have ended with a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlock {
+    /// The VM, or set of processes.
+    pub vm: VmId,
+    /// The program of tasks that wait; of a set of processes, the name of a task.
+    pub task: String,
+    /// What they wait for.
+    pub awaited: Awaited,
+    /// The program or task that they need for that.
+    pub of: String,
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Awaited {
+    /// A spin lock.
+    Lock,
+    /// A token in a channel.
+    Token,
+    /// Room for another token in a channel.
+    Room,
 }
 
 /// Pause-loop exits and directed yields.

@@ -49,6 +49,14 @@ pub trait Observer {
     fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
         let _ = (at_ns, kernel, task, name);
     }
+
+    /// Called whenever the clock has moved on, before what happens then; whether the run goes on. If not, it ends now,
+    /// and its results are those of the time until then.
+    #[inline]
+    fn goes_on(&mut self, now_ns: u64) -> bool {
+        let _ = now_ns;
+        true
+    }
 }
 
 impl Observer for () {
@@ -65,6 +73,28 @@ impl<O: Observer> Observer for &mut O {
     #[inline]
     fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
         O::named(self, at_ns, kernel, task, name);
+    }
+
+    #[inline]
+    fn goes_on(&mut self, now_ns: u64) -> bool {
+        O::goes_on(self, now_ns)
+    }
+}
+
+impl<O: Observer> Observer for Option<O> {
+    #[inline]
+    fn observe(&mut self, event: Event) {
+        self.iter_mut().for_each(|observer| observer.observe(event));
+    }
+
+    #[inline]
+    fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
+        self.iter_mut().for_each(|observer| observer.named(at_ns, kernel, task, name));
+    }
+
+    #[inline]
+    fn goes_on(&mut self, now_ns: u64) -> bool {
+        self.as_mut().is_none_or(|observer| observer.goes_on(now_ns))
     }
 }
 

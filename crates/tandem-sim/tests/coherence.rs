@@ -16,7 +16,9 @@ use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::Domains;
 use tandem_sim::program::{MemoryProfile, Op, Program, SharedData};
-use tandem_sim::scenario::{Affinity, Guest, GuestProgram, HostTask, Process, Scenario, Workload};
+use tandem_sim::scenario::{
+    Affinity, Guest, GuestProgram, HostTask, Process, Scenario, TaskPolicy, Workload,
+};
 use tandem_sim::trace::{Event, EventKind, Observer};
 use tandem_sim::{run, run_observed};
 
@@ -150,6 +152,7 @@ fn guests_pay_for_where_their_vcpus_are() {
                 program,
                 copies: 1,
                 nice: 0,
+                policy: TaskPolicy::Normal,
                 affinity: Some(Arc::new(CpuMask::from_cpus(2, [CpuId(cpu)]))),
             };
             let guest = Guest {

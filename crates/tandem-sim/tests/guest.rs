@@ -13,7 +13,9 @@ use tandem_sim::metrics::RunMetrics;
 use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra};
 use tandem_sim::program::{Amount, Op};
-use tandem_sim::scenario::{Affinity, AffinityChange, PolicySettings, Process, Scenario, Which, Workload};
+use tandem_sim::scenario::{
+    Affinity, AffinityChange, PolicySettings, Process, Scenario, TaskPolicy, Which, Workload,
+};
 use tandem_sim::trace::{Event, EventKind};
 use tandem_sim::{run, run_observed};
 
@@ -58,11 +60,31 @@ fn nice_values_share_by_their_weights() {
     for era in ERAS {
         let mut one =
             guest(topology(1, 1, 1), linux(era, Domains::Flat), vec![("usual", hog()), ("nice", hog())], 1);
-        one.processes.push(Process { program: 1, copies: 1, nice: 5, affinity: None });
+        one.processes.push(Process {
+            program: 1,
+            copies: 1,
+            nice: 5,
+            policy: TaskPolicy::Normal,
+            affinity: None,
+        });
         let metrics = run(&alone(one, 20 * SECOND), 1).unwrap();
         let (usual, nice) = (program(&metrics, "usual"), program(&metrics, "nice"));
         let ratio = usual.total.run_ns as f64 / nice.total.run_ns as f64;
         assert_near(ratio, 1024.0 / 335.0, 0.02);
+    }
+}
+
+#[test]
+fn a_child_of_an_idle_task_gets_3_of_1027() {
+    for era in ERAS {
+        let forks = vec![Op::Fork { program: 2 }, Op::WaitChild];
+        let programs = vec![("usual", hog()), ("parent", forks), ("child", hog())];
+        let mut one = guest(topology(1, 1, 1), linux(era, Domains::Flat), programs, 1);
+        let parent = Process { program: 1, policy: TaskPolicy::Idle, nice: -5, ..one.processes[0].clone() };
+        one.processes.push(parent);
+        let metrics = run(&alone(one, 20 * SECOND), 1).unwrap();
+        let share = program(&metrics, "child").total.run_ns as f64 / (20 * SECOND) as f64;
+        assert_near(share, 3.0 / 1027.0, 0.0006);
     }
 }
 

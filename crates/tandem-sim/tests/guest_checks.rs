@@ -12,7 +12,7 @@ use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::policy::pause_loop::PauseLoop;
 use tandem_sim::program::{CHANNEL_LINES_MAX, MemoryProfile, Op, Program, SharedData};
 use tandem_sim::scenario::{
-    Affinity, Guest, GuestProgram, PROCESSES_MAX, PolicySettings, Process, Scenario, WorkloadKind,
+    Affinity, Guest, GuestProgram, PROCESSES_MAX, PolicySettings, Process, Scenario, TaskPolicy, WorkloadKind,
 };
 
 /// A VM of 2 vCPUs on 4 pCPUs, whose guest runs one process that starts another program.
@@ -29,7 +29,13 @@ fn scenario() -> Scenario {
             program("parent", vec![Op::Lock { lock: 0 }, Op::Unlock { lock: 0 }, Op::Fork { program: 1 }]),
             program("child", vec![compute(1), send(1, 1)]),
         ],
-        processes: vec![Process { program: 0, copies: 2, nice: 0, affinity: None }],
+        processes: vec![Process {
+            program: 0,
+            copies: 2,
+            nice: 0,
+            policy: TaskPolicy::Normal,
+            affinity: None,
+        }],
         locks: 1,
         family_channels: 1,
     };

@@ -14,7 +14,7 @@ use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{LinuxEra, LinuxSettings};
 use tandem_sim::program::Op;
 use tandem_sim::run;
-use tandem_sim::scenario::{PolicySettings, Process, Scenario};
+use tandem_sim::scenario::{PolicySettings, Process, Scenario, TaskPolicy};
 
 fn kvm(era: LinuxEra) -> PolicySettings {
     PolicySettings::Linux(LinuxSettings { era, ..LinuxSettings::default() })
@@ -39,6 +39,7 @@ fn two_tasks(
             program: at,
             copies: 1,
             nice: 0,
+            policy: TaskPolicy::Normal,
             affinity: Some(Arc::new(CpuMask::from_cpus(2, [CpuId::from(at)]))),
         })
         .collect();

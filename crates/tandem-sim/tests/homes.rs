@@ -62,7 +62,7 @@ fn starting(start: Amount, mut vm: Workload) -> Workload {
 fn living(life: Amount, mut vm: Workload) -> Workload {
     match &mut vm_of(&mut vm).vcpus {
         Vcpus::Programs { life: of_vm, .. } => *of_vm = Some(life),
-        Vcpus::Guest { .. } => panic!("a VM with a guest kernel stays"),
+        Vcpus::Guest { .. } | Vcpus::Threads { .. } => panic!("a VM with a guest kernel stays"),
     }
     vm
 }

@@ -15,7 +15,7 @@ use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, SoftAffinity};
 use tandem_sim::policy::pause_loop::{DirectedYield, PauseLoop, RunningCheck};
 use tandem_sim::program::Op;
 use tandem_sim::run;
-use tandem_sim::scenario::{PolicySettings, Process, Scenario, Workload};
+use tandem_sim::scenario::{PolicySettings, Process, Scenario, TaskPolicy, Workload};
 
 const LINUX: LinuxSettings = LinuxSettings {
     era: LinuxEra::V3_6,
@@ -317,7 +317,8 @@ fn other_processes_need_not_flush() {
     let topology = MachineBuilder::symmetric(1, 2, 1).build().unwrap();
     let flusher = forever(vec![compute(10 * US), Op::FlushTlbs, Op::Count { counter: 0, amount: 1 }]);
     let mut guest = guest(topology, linux(LinuxEra::V3_6, Domains::Topology), vec![("flusher", flusher)], 2);
-    guest.processes = vec![Process { program: 0, copies: 2, nice: 0, affinity: None }];
+    guest.processes =
+        vec![Process { program: 0, copies: 2, nice: 0, policy: TaskPolicy::Normal, affinity: None }];
     let vms = vec![guest_vm("guest", &host, guest)];
     let metrics = run(&textbook(host, CreditSettings::default(), 100 * MS, vms), 1).unwrap();
     assert_eq!(work(&metrics, 0), 20_000.0, "each process is alone with its memory map");

@@ -274,7 +274,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                         round(&mut Arc::make_mut(&mut program.program).ops);
                     }
                 }
-                Vcpus::Guest { .. } => {}
+                Vcpus::Guest { .. } | Vcpus::Threads { .. } => {}
             }
         }
         if is_exact {

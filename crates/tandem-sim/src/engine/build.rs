@@ -5,10 +5,9 @@ use super::random::{Entity, Stream};
 use super::vm::VmState;
 use super::waiters::LockRules;
 use crate::kernel::{CpuRef, HOST, Kernel, KernelParts, Kernels, Paravirt, Task, TaskKind};
-use crate::policy::linux::weight_of_nice;
 use crate::policy::{AnyPolicy, TaskFacts, VmFacts};
 use crate::program::code::{Compiler, Instruction, ProfileTable};
-use crate::scenario::{Affinity, Guest, Scenario, Workload, WorkloadKind};
+use crate::scenario::{Affinity, Guest, Scenario, Vm, Workload, WorkloadKind};
 use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
@@ -35,7 +34,7 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
         let nothing = Arc::default();
         for (at, affinity) in vm.affinities().enumerate() {
             let program = vm.programs().get(at).map_or(&nothing, |task| &task.program);
-            let nice = vm.nice(at);
+            let (nice, policy) = (vm.nice(at), vm.policy(at));
             let code = compiler.compile(program);
             let mut task = Task::new(id, id.index(), code, seed, host_tasks.len() as u64);
             task.kind = match vm.kind {
@@ -50,13 +49,15 @@ pub(super) fn build(scenario: &Scenario, seed: u64) -> Built {
             host_tasks.push(task);
             host_facts.push(TaskFacts {
                 vm: id,
-                weight: host_weight(vm.weight, nice),
+                weight: host_weight(vm.weight, policy.weight(nice)),
                 nice,
+                policy,
                 hard_affinity: affinity.hard.clone(),
                 soft_affinity: affinity.soft.clone(),
                 past_cpu: (vm.programs().get(at).and_then(|task| task.past_cpu))
                     .or_else(|| take_past_cpu(&mut past_cpus, affinity)),
-                is_kernel_thread: vm.is_kernel(),
+                is_kernel_thread: vm.is_kernel()
+                    || vm.programs().get(at).is_some_and(|task| task.is_kernel_thread),
             });
         }
         let mut families = 0;
@@ -90,9 +91,9 @@ fn lock_rules(scenario: &Scenario, vm: &Workload) -> LockRules {
     }
 }
 
-/// The weight of a task of the host: that of its VM or set of processes, by its nice value.
-pub(super) fn host_weight(weight: u32, nice: i8) -> u32 {
-    let weight = u64::from(weight) * u64::from(weight_of_nice(nice)) / u64::from(Workload::DEFAULT_WEIGHT);
+/// The weight of a task of the host: that of its VM or set of processes, by its own (1024 at nice 0).
+pub(super) fn host_weight(weight: u32, own: u32) -> u32 {
+    let weight = u64::from(weight) * u64::from(own) / u64::from(Workload::DEFAULT_WEIGHT);
     weight.clamp(1, u64::from(u32::MAX)) as u32
 }
 
@@ -124,7 +125,7 @@ fn host_kernel(scenario: &Scenario, tasks: Vec<Task>, facts: Vec<TaskFacts>, see
         .map(|workload| VmFacts {
             weight: workload.weight,
             cap_pct: workload.vm().map_or(0, |vm| vm.cap_pct),
-            is_cgroup: workload.vm().is_some(),
+            is_cgroup: workload.vm().is_some_and(Vm::has_cgroup),
             cgroup: workload.cgroup,
         })
         .collect();
@@ -186,8 +187,9 @@ fn guest_tasks(
             task.lineage.found(family as u32, (family * guest.family_channels) as u32);
             let facts = TaskFacts {
                 vm: VmId(0),
-                weight: weight_of_nice(process.nice),
+                weight: process.policy.weight(process.nice),
                 nice: process.nice,
+                policy: process.policy,
                 hard_affinity: process.affinity.clone().unwrap_or_else(|| everywhere.clone()),
                 soft_affinity: None,
                 past_cpu: None,

@@ -52,10 +52,10 @@ impl<O: Observer> Simulation<'_, O> {
     }
 
     fn set_nice(&mut self, vm: VmId, nice: i8, now_ns: u64) {
-        let weight = host_weight(self.scenario.workloads[vm.index()].weight, nice);
+        let weight = self.scenario.workloads[vm.index()].weight;
         for task in self.vms[vm.index()].tasks() {
             let facts = self.system.kernels.host_mut().tasks_mut().facts_mut(task.into());
-            (facts.weight, facts.nice) = (weight, nice);
+            (facts.weight, facts.nice) = (host_weight(weight, facts.policy.weight(nice)), nice);
             self.notify(now_ns, |policy, ctx| policy.weight_changed(ctx, task.into()));
         }
     }

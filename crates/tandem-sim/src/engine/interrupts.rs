@@ -3,6 +3,7 @@
 //! An interrupt comes in at the pCPU where the task is, or was, that will take it. The host's kernel passes
 //! it on to the guest kernel of the VM, if it has one.
 
+use super::REQUESTS_MAX;
 use super::agenda::{Agenda, Item};
 use super::source::SourceState;
 use super::vm::VmState;
@@ -51,14 +52,15 @@ impl Interrupts {
         }
     }
 
-    /// An interrupt arrives at the pCPU where the vCPU is, or was, that will take it.
+    /// An interrupt arrives at the pCPU where the vCPU is, or was, that will take it. Returns the VM if more of its
+    /// requests wait than may.
     pub fn arrive<O: Observer>(
         &mut self,
         source: usize,
         system: &mut System<O>,
         vms: &[VmState],
         now_ns: u64,
-    ) {
+    ) -> Option<VmId> {
         let cpu = self.taker(source, system, vms);
         let pcpu = match cpu.is_host() {
             true => cpu.cpu,
@@ -67,6 +69,12 @@ impl Interrupts {
         system.arm(CpuRef::host(pcpu), now_ns, TimerTarget::Source(source as u32));
         system.processors.refresh(&system.kernels, pcpu);
         self.0[source].arrived(now_ns);
+        let SourceState { vm, channel, .. } = self.0[source];
+        // On their way to the host's kernel, to the guest's, and in the channel.
+        let on_host = system.kernels.host()[pcpu].timers.len();
+        let in_guest = if cpu.is_host() { 0 } else { system.kernels[cpu].timers.len() };
+        let waiting = on_host + in_guest + vms[vm.index()].channels[channel].len();
+        (waiting >= REQUESTS_MAX).then_some(vm)
     }
 
     /// A CPU of the kernel that the source's VM belongs to takes the interrupt; or a CPU of the host does,

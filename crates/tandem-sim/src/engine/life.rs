@@ -10,7 +10,7 @@ use super::vm::VmState;
 use crate::cost::CostModels;
 use crate::kernel::{CpuRef, HOST, System, TaskKind, TaskRef, TaskState, Waker};
 use crate::program::Amount;
-use crate::scenario::{HomeChoice, Scenario, Vm, Workload};
+use crate::scenario::{Guest, HomeChoice, Scenario, Vm, Workload};
 use crate::trace::Observer;
 use tandem_machine::ids::{TaskId, VmId};
 use tandem_machine::placement;
@@ -113,7 +113,9 @@ impl<O: Observer> Simulation<'_, O> {
         self.starts.add(starts.map(|(_, task)| TaskRef::host(task.into())), now_ns);
         let kernel = state.kernel;
         if kernel != HOST {
+            let forked = spec.guest().map(Guest::forked).unwrap_or_default();
             let tasks = 0..self.system.kernels[kernel].tasks().all().len();
+            let tasks = tasks.filter(|task| !forked.contains(task));
             self.starts.add(tasks.map(|task| TaskRef { kernel, task: task.into() }), now_ns);
         }
     }

@@ -11,7 +11,7 @@ use crate::policy::linux::{LinuxEra, LinuxSettings, SpinLockKind};
 use crate::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use crate::program::{Amount, Op, Program};
 use crate::scenario::{
-    Affinity, Guest, GuestProgram, PolicySettings, Process, Scenario, Workload, WorkloadKind,
+    Affinity, Guest, GuestProgram, PolicySettings, Process, Scenario, TaskPolicy, Workload, WorkloadKind,
 };
 use crate::trace::Observer;
 use proptest::collection::vec;
@@ -162,7 +162,13 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                         GuestProgram::new("user", program(first)),
                         GuestProgram::new("thread", program(ops)),
                     ],
-                    processes: vec![Process { program: 0, copies, nice: 0, affinity: None }],
+                    processes: vec![Process {
+                        program: 0,
+                        copies,
+                        nice: 0,
+                        policy: TaskPolicy::Normal,
+                        affinity: None,
+                    }],
                     locks: LOCKS,
                     family_channels: 0,
                 };

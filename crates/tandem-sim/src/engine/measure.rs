@@ -7,6 +7,7 @@
 //! **Limits.** A kernel decides first, and then takes the time of its code. A vCPU that blocks, and that
 //! another wakes before its kernel's code on the way to the block has ended, is for that long on two pCPUs.
 
+use super::deadlock;
 use super::vm::VmState;
 use crate::kernel::{Kernel, System, TaskState};
 use crate::metrics::{
@@ -23,6 +24,7 @@ pub(super) fn start<O: Observer>(system: &mut System<O>, vms: &mut [VmState], no
     system.kernels.iter_mut().for_each(|kernel| kernel.start_measuring(now_ns));
     system.pause_loops.metrics = PauseLoopMetrics::default();
     system.paravirt = ParavirtMetrics::default();
+    system.idle_beside.reset(now_ns);
     system.halt_polls.metrics = HaltPollMetrics::default();
     if let Some(numa) = &mut system.numa {
         numa.start_measuring();
@@ -61,6 +63,8 @@ pub(super) fn results<O: Observer>(
             ..system.halt_polls.metrics
         },
         home_moves,
+        idle_beside_ns: system.idle_beside.total_ns(now_ns),
+        deadlocks: deadlock::find(scenario, vms, &system.kernels),
         numa: system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
         ..host_metrics(host)
     };

@@ -11,6 +11,7 @@
 
 mod agenda;
 mod build;
+mod deadlock;
 pub(crate) mod event_queue;
 mod events;
 mod gates;
@@ -81,7 +82,21 @@ pub enum RunError {
         /// When, ns since the start of the run.
         at_ns: u64,
     },
+    /// Requests come faster than anybody takes them.
+    #[error(
+        "VM '{vm}' has {REQUESTS_MAX} requests waiting at {at_ns} ns: they come faster than its programs take them; let \
+         them come more slowly, or make the run shorter"
+    )]
+    TooManyRequests {
+        /// Name of the VM.
+        vm: String,
+        /// When, ns since the start of the run.
+        at_ns: u64,
+    },
 }
+
+/// Most requests of a source that may wait, on their way or in their channel: a bound on memory, not a part of the model.
+const REQUESTS_MAX: usize = 1 << 20;
 
 /// Most tasks that may live in a guest at a time, whatever its programs fork.
 const TASKS_MAX: usize = 1 << 17;

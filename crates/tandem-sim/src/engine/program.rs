@@ -316,9 +316,10 @@ impl<O: Observer> Execution<'_, O> {
         Ok(())
     }
 
-    /// A task of the host that was there from the start of the run begins its life.
+    /// A task of this kernel that was there from the start of the run begins its life.
     fn start_task(&mut self, workload: usize, task: usize) {
-        let before = &self.scenario.workloads[..workload];
+        // In a guest, its tasks are those of one workload.
+        let before = if self.on.is_host() { &self.scenario.workloads[..workload] } else { &[] };
         let child = TaskId::from(before.iter().map(Workload::task_count).sum::<usize>() + task);
         self.system.start_child(self.on, self.task.task, child, self.now_ns);
     }

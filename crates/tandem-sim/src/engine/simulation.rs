@@ -71,7 +71,8 @@ impl<'a, O: Observer> Simulation<'a, O> {
         let lock_kind = kernels.host().policy().spin_lock_kind();
         let halt_poll = HaltPoll::of(&scenario.policy, scenario.halt_poll_ns);
         let processors = Processors::new(hardware, scenario.pause_loop, halt_poll, lock_kind);
-        let mut system = System::new(kernels, processors, numa, observer);
+        let held = (0..scenario.workloads.len()).map(|vm| scenario.may_be_held(vm.into())).collect();
+        let mut system = System::new(kernels, processors, numa, held, observer);
         for kernel in system.kernels.positions().skip(1) {
             for task in 0..system.kernels[kernel].tasks().all().len() {
                 name_task(scenario, &mut system, TaskRef { kernel, task: task.into() }, 0);
@@ -107,14 +108,21 @@ impl<'a, O: Observer> Simulation<'a, O> {
             let now_ns = processor_ns.min(own_ns);
             #[cfg(test)]
             super::lock_properties::check_locks(&self.system, &self.vms, now_ns);
-            at_once = if now_ns == clock_ns { at_once + 1 } else { 0 };
-            clock_ns = now_ns;
+            if now_ns == clock_ns {
+                at_once += 1;
+            } else {
+                at_once = 0;
+                clock_ns = now_ns;
+                if !self.system.observer.goes_on(now_ns) {
+                    break;
+                }
+            }
             if at_once > EVENTS_AT_ONCE_MAX {
                 return Err(stuck(self.scenario, self.running_vm(pcpu), now_ns, at_once));
             }
             match pcpu {
                 Some(pcpu) => self.handle_processor(pcpu, now_ns)?,
-                None => self.handle_own(now_ns),
+                None => self.handle_own(now_ns)?,
             }
             if self.system.has_failed {
                 return Err(self.scheduler_failed(now_ns));
@@ -144,7 +152,7 @@ impl<'a, O: Observer> Simulation<'a, O> {
     }
 
     /// Handles the next event on the agenda, and puts the one after it there.
-    fn handle_own(&mut self, now_ns: u64) {
+    fn handle_own(&mut self, now_ns: u64) -> Result<(), RunError> {
         let item = self.agenda.next_item();
         let next_ns = match item {
             Item::PolicyTimer => {
@@ -188,11 +196,15 @@ impl<'a, O: Observer> Simulation<'a, O> {
                 self.starts.next_ns()
             }
             Item::Interrupt(source) => {
-                self.interrupts.arrive(source, &mut self.system, &self.vms, now_ns);
+                if let Some(vm) = self.interrupts.arrive(source, &mut self.system, &self.vms, now_ns) {
+                    let vm = self.scenario.workloads[vm.index()].name.clone();
+                    return Err(RunError::TooManyRequests { vm, at_ns: now_ns });
+                }
                 self.interrupts.next_ns(source)
             }
         };
         self.agenda.set(item, next_ns);
+        Ok(())
     }
 
     fn handle_processor(&mut self, pcpu: CpuId, now_ns: u64) -> Result<(), RunError> {

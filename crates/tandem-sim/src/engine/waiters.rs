@@ -41,7 +41,7 @@ impl LockRules {
     pub fn of(host: &PolicySettings, guest: &PolicySettings) -> Self {
         let (era, kind, is_paravirtual) = match guest {
             PolicySettings::Linux(it) => (it.era, it.spin_lock_kind(), it.paravirt_locks),
-            PolicySettings::SchedExt(_) => (LinuxEra::V6_12, SpinLockKind::Queued, true),
+            PolicySettings::SchedExt(it) => (LinuxEra::V6_12, SpinLockKind::Queued, it.paravirt_locks),
             PolicySettings::Credit(_) | PolicySettings::Credit2(_) => return Self::Fair,
         };
         // KVM offers PV_UNHALT since 3.12. Of the guests, 3.6 has no support for KVM, and none by default for

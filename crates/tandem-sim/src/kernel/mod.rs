@@ -26,6 +26,7 @@ mod cpu;
 mod decision_cost;
 mod halt_poll;
 mod hardware;
+mod idle_beside;
 mod kernels;
 mod kicks;
 mod level;
@@ -61,6 +62,7 @@ pub(crate) use task::{Spin, Task, TaskKind, TaskState, TimerTarget};
 use crate::metrics::ParavirtMetrics;
 use crate::trace::{Event, EventKind, Observer, TraceHash};
 use halt_poll::HaltPolls;
+use idle_beside::IdleBeside;
 use kicks::Kicks;
 use pause_loop::PauseLoops;
 use std::cmp::Reverse;
@@ -84,6 +86,7 @@ pub(crate) struct System<O> {
     /// CPUs of the host that are online.
     online: CpuMask,
     kicks: Kicks,
+    pub idle_beside: IdleBeside,
     /// What the host's NUMA balancing has found out, if that is on.
     pub numa: Option<Box<NumaBalancing>>,
     pub observer: O,
@@ -99,9 +102,11 @@ impl<O: Observer> System<O> {
         kernels: Kernels,
         processors: Processors,
         numa: Option<Box<NumaBalancing>>,
+        held: Vec<bool>,
         observer: O,
     ) -> Self {
         Self {
+            idle_beside: IdleBeside::new(processors.hardware.machine().all_cpus(), held),
             online: processors.hardware.machine().all_cpus().clone(),
             kicks: Kicks::new(processors.len()),
             pause_loops: PauseLoops::new(processors.len()),
@@ -151,6 +156,11 @@ impl<O: Observer> System<O> {
     ) {
         let event = Event { at_ns, kernel: self.kernels[on.kernel].id(), kind, cpu: on.cpu, task, by };
         self.trace_hash.add(event);
+        if on.is_host() {
+            let host = self.kernels.host();
+            let facts = &host.tasks().facts()[task.index()];
+            self.idle_beside.follow(event, facts, |cpu| host[cpu].may_idle());
+        }
         self.observer.observe(event);
     }
 

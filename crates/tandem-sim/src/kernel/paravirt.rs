@@ -77,7 +77,11 @@ impl Paravirt {
     /// That of a guest on a host, both as they are configured by default.
     pub fn of(host: &PolicySettings, guest: &PolicySettings) -> Self {
         // In 5.2, and under Xen, locks and scheduler ask only if the locks are paravirtual.
-        let asks = !matches!(guest, PolicySettings::Linux(it) if !it.paravirt_locks);
+        let asks = match guest {
+            PolicySettings::Linux(it) => it.paravirt_locks,
+            PolicySettings::SchedExt(it) => it.paravirt_locks,
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_) => true,
+        };
         let is_fair = matches!(guest, PolicySettings::Linux(_));
         let (Some(guest), host) = (linux_era(guest), linux_era(host)) else { return Self::NONE };
         let waits_early = asks && guest == LinuxEra::V5_2;

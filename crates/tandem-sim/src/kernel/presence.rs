@@ -39,6 +39,11 @@ impl Cpu {
         }
     }
 
+    /// Whether it idles if it has no task: its scheduler has it, and nobody has told it to reschedule.
+    pub fn may_idle(&self) -> bool {
+        self.presence == Presence::Present && self.resched_ns == NEVER
+    }
+
     /// When its scheduler has it back, ns.
     pub fn returns_ns(&self) -> u64 {
         match self.presence {

@@ -126,6 +126,10 @@ impl<O: Observer> System<O> {
             self.kick(cpu, by, now_ns);
         }
         self.kernels[by.kernel].outbox_mut().reuse_kicked(kicked);
+        if by.is_host() {
+            let host = self.kernels.host();
+            self.idle_beside.kicked(now_ns, |cpu| host[cpu].may_idle());
+        }
         self.has_failed |= self.kernels[by.kernel].failure().is_some();
         let alarms = self.kernels[by.kernel].outbox_mut().take_alarms();
         for &Alarm { cpu, at_ns, token } in &alarms {
@@ -258,6 +262,7 @@ impl<O: Observer> System<O> {
         facts.past_cpu = facts.past_cpu.filter(|&cpu| hard.contains(cpu));
         facts.hard_affinity = hard;
         facts.soft_affinity = soft;
+        self.idle_beside.moves(task, facts);
         kernel.ask(now_ns, |policy, ctx| policy.affinity_changed(ctx, task));
         self.deliver_kicks(CpuRef::host(CpuId(0)), now_ns);
     }

@@ -13,6 +13,7 @@ pub mod sched_ext;
 
 pub(crate) use any::AnyPolicy;
 
+use crate::scenario::TaskPolicy;
 use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
@@ -27,6 +28,8 @@ pub struct TaskFacts {
     pub weight: u32,
     /// Its nice value, which is part of that share.
     pub nice: i8,
+    /// Its scheduling policy, which is part of that share, too.
+    pub policy: TaskPolicy,
     /// Where it may run.
     pub hard_affinity: Arc<CpuMask>,
     /// Where it prefers to run, within the hard affinity.

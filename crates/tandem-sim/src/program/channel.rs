@@ -93,6 +93,11 @@ impl Channel {
         taker
     }
 
+    /// How many tokens nobody has taken.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
     /// Whether a token may be sent; if not, adds the task to the senders, to be woken and to try again.
     pub fn has_room(&mut self, capacity: u32, resume_at: Option<u32>, task: TaskId) -> bool {
         let has_room = self.tokens.len() < capacity as usize;
@@ -115,6 +120,16 @@ impl Channel {
     /// Removes the sender that has waited longest.
     pub fn next_sender(&mut self) -> Option<TaskId> {
         self.senders.pop_front()
+    }
+
+    /// Tasks that wait for a token.
+    pub fn waiting(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.waiting.iter().copied()
+    }
+
+    /// Tasks that wait until it has room.
+    pub fn senders(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.senders.iter().copied()
     }
 
     /// The task that the next token would probably go to.

@@ -7,9 +7,6 @@
 //! A *channel* belongs to a VM and counts tokens, as a semaphore does: a token is a message, an interrupt or
 //! a request of a client. Tasks wait on channels; tasks and interrupt sources signal them.
 //!
-//! A *gate* is machine-wide and opens once, for one task: what a program that was recorded waits for is one thing
-//! that another program does.
-//!
 //! A *gate* is machine-wide and opens once, for one task: what a program that was recorded waits for is one
 //! thing that another did.
 
@@ -212,12 +209,13 @@ pub enum Op {
         /// Tell the scheduler that the task is about to block.
         sync: bool,
     },
-    /// Start a task of the host that [starts so](crate::scenario::HostTask::is_forked), as a child of this
-    /// one. For tasks of the host only.
+    /// Start a task of the same kernel, as a child of this one: one of the host that
+    /// [starts so](crate::scenario::HostTask::is_forked), or one of the guest, which then does not run from the
+    /// start. Not within a [`Op::Repeat`].
     StartTask {
-        /// Its workload: index in [`crate::scenario::Scenario::workloads`].
+        /// Its workload: index in [`crate::scenario::Scenario::workloads`]. In a guest, that of its VM.
         workload: usize,
-        /// Its number in the workload.
+        /// Its number in the workload; in a guest, among its [processes](crate::scenario::Guest::processes).
         task: usize,
     },
 }

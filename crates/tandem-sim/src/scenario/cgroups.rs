@@ -3,7 +3,7 @@
 //! A VM makes a cgroup of its own, with its weight, below the one that it names; processes join the one that
 //! they name.
 
-use super::{PolicySettings, Scenario, Workload};
+use super::{HostAction, PolicySettings, Scenario, TaskPolicy, Workload};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use tandem_machine::ids::VmId;
@@ -86,6 +86,23 @@ impl Scenario {
         }
     }
 
+    /// Whether tasks of a workload may have to wait while CPUs idle: it has a cap, or is below a limit, or gets
+    /// one during the run.
+    pub(crate) fn may_be_held(&self, vm: VmId) -> bool {
+        let workload = &self.workloads[vm.index()];
+        let above = || std::iter::successors(workload.cgroup, |&at| self.cgroups[at].parent);
+        let is_limited = |name: CgroupName| match name {
+            CgroupName::Declared(at) => above().any(|it| it == at),
+            CgroupName::OfVm(it) => it == vm,
+        };
+        workload.vm().is_some_and(|vm| vm.cap_pct > 0)
+            || above().any(|at| self.cgroups[at].limit.is_some())
+            || self.events.iter().any(|event| match event.action {
+                HostAction::SetLimit { cgroup, limit } => limit.is_some() && is_limited(cgroup),
+                _ => false,
+            })
+    }
+
     /// The cgroup with a path, if there is one.
     pub fn cgroup_named(&self, path: &str) -> Option<CgroupName> {
         self.cgroup_names().find(|&name| self.cgroup_path(name) == path)
@@ -150,6 +167,12 @@ impl Scenario {
                 if self.workloads.iter().flat_map(Workload::programs).any(|task| task.nice != 0) =>
             {
                 Err("Xen has no nice values; leave `nice` out, or name another host".into())
+            }
+            PolicySettings::Credit(_) | PolicySettings::Credit2(_)
+                if (self.workloads.iter().flat_map(Workload::programs))
+                    .any(|task| task.policy != TaskPolicy::Normal) =>
+            {
+                Err("Xen has no policies of tasks; leave `policy` out, or name another host".into())
             }
             _ => Ok(()),
         }

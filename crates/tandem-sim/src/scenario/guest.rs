@@ -1,8 +1,9 @@
 //! Guest kernels: the topology that they see, and what runs on them.
 
-use super::PolicySettings;
+use super::{PolicySettings, TaskPolicy};
 use crate::cost::{ContextSwitch, Interrupt};
-use crate::program::Program;
+use crate::program::{Op, Program};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tandem_machine::Machine;
@@ -22,7 +23,7 @@ pub struct Guest {
     pub interrupt: Option<Interrupt>,
     /// The programs that its tasks run.
     pub programs: Vec<GuestProgram>,
-    /// What runs from the start.
+    /// What runs from the start, or is [started](Guest::forked) by another of these.
     pub processes: Vec<Process>,
     /// Spin locks that its programs use.
     pub locks: usize,
@@ -44,7 +45,17 @@ pub struct GuestProgram {
 }
 
 impl Guest {
-    /// How many processes run from the start, threads of the kernel left out.
+    /// Those of its first tasks, which are those of its processes in order, that its programs start by
+    /// [`Op::StartTask`]: they do not run from the start.
+    pub fn forked(&self) -> BTreeSet<usize> {
+        let started = |op: &Op| match op {
+            Op::StartTask { task, .. } => Some(*task),
+            _ => None,
+        };
+        self.programs.iter().flat_map(|program| program.program.ops.iter().filter_map(started)).collect()
+    }
+
+    /// How many processes it has, threads of the kernel left out.
     pub fn started(&self) -> u64 {
         let is_kernel = |program: usize| self.programs.get(program).is_some_and(|it| it.is_kernel_thread);
         let of_users = |process: &&Process| !is_kernel(process.program);
@@ -59,7 +70,7 @@ impl GuestProgram {
     }
 }
 
-/// Processes that run from the start.
+/// Processes of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Index in [`Guest::programs`].
@@ -68,6 +79,8 @@ pub struct Process {
     pub copies: u32,
     /// Nice value, -20 (most urgent) to 19; their descendants inherit it.
     pub nice: i8,
+    /// Scheduling policy; their descendants inherit it.
+    pub policy: TaskPolicy,
     /// vCPUs on which they may run; all if `None`. Their descendants inherit it.
     pub affinity: Option<Arc<CpuMask>>,
 }

@@ -12,7 +12,7 @@
 //! kernel rounds to full seconds comes at random instead. The lockup check, which is of a higher class than
 //! the fair one, is a task of the highest weight. There are no threads of devices, file systems or services.
 
-use super::{Affinity, Guest, GuestProgram, HostTask, Process, Workload, WorkloadKind};
+use super::{Affinity, Guest, GuestProgram, HostTask, Process, TaskPolicy, Workload, WorkloadKind};
 use crate::policy::linux::LinuxEra;
 use crate::program::{Amount, Op, Program};
 use std::sync::Arc;
@@ -207,7 +207,13 @@ impl Guest {
             self.programs.push(of_kernel);
             for cpus in kind.affinities(&self.topology) {
                 let affinity = Some(Arc::new(cpus));
-                self.processes.push(Process { program, copies: 1, nice: kind.nice, affinity });
+                self.processes.push(Process {
+                    program,
+                    copies: 1,
+                    nice: kind.nice,
+                    policy: TaskPolicy::Normal,
+                    affinity,
+                });
             }
         }
     }

@@ -6,6 +6,7 @@ mod events;
 mod guest;
 mod kernel_threads;
 mod memory;
+mod task_policy;
 mod workload;
 
 pub use cgroups::{BandwidthLimit, Cgroup, CgroupName};
@@ -13,6 +14,7 @@ pub use check::ScenarioError;
 pub use events::{HostAction, HostEvent};
 pub use guest::{Guest, GuestProgram, Process};
 pub use memory::{MemoryPolicy, Pages};
+pub use task_policy::TaskPolicy;
 pub use workload::{
     Affinity, AffinityChange, Arrivals, HomeChoice, HostTask, Source, Vcpus, Vm, Which, Workload,
     WorkloadKind,

@@ -1,6 +1,6 @@
 //! Workloads: what runs on the host, as virtual machines or as processes.
 
-use super::{Guest, MemoryPolicy, Pages};
+use super::{Guest, MemoryPolicy, Pages, TaskPolicy};
 use crate::program::{Amount, Program};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -91,6 +91,14 @@ pub enum Vcpus {
         /// The kernel, with what runs on it.
         guest: Box<Guest>,
     },
+    /// With a guest kernel, on threads that are to the host like any others, as those that were recorded are:
+    /// each has a nice value of its own, and is in the cgroup of the workload rather than in one below it.
+    Threads {
+        /// The vCPUs. Their programs do not count.
+        vcpus: Vec<HostTask>,
+        /// The kernel, with what runs on it.
+        guest: Box<Guest>,
+    },
 }
 
 /// A vCPU or a process that runs a program.
@@ -102,11 +110,15 @@ pub struct HostTask {
     pub affinity: Affinity,
     /// Nice value, -20 (most urgent) to 19: a factor on the weight of its workload.
     pub nice: i8,
+    /// Its scheduling policy.
+    pub policy: TaskPolicy,
     /// Where it ran last before the run, and starts; `None`: as its workload says.
     pub past_cpu: Option<CpuId>,
     /// It does not start with its workload but when another task starts it, by
     /// [`Op::StartTask`](crate::program::Op::StartTask).
     pub is_forked: bool,
+    /// It is a thread of the host's kernel, and measured all the same.
+    pub is_kernel_thread: bool,
 }
 
 /// Where a task of the host may run.
@@ -146,9 +158,17 @@ impl Affinity {
 }
 
 impl HostTask {
-    /// Runs the program with the usual nice value.
+    /// Runs the program with the usual nice value and policy.
     pub fn new(program: Arc<Program>, affinity: Affinity) -> Self {
-        Self { program, affinity, nice: 0, past_cpu: None, is_forked: false }
+        Self {
+            program,
+            affinity,
+            nice: 0,
+            policy: TaskPolicy::Normal,
+            past_cpu: None,
+            is_forked: false,
+            is_kernel_thread: false,
+        }
     }
 }
 
@@ -162,7 +182,7 @@ impl Vm {
     pub fn life(&self) -> Option<Amount> {
         match self.vcpus {
             Vcpus::Programs { life, .. } => life,
-            Vcpus::Guest { .. } => None,
+            Vcpus::Guest { .. } | Vcpus::Threads { .. } => None,
         }
     }
 
@@ -170,8 +190,13 @@ impl Vm {
     pub fn guest(&self) -> Option<&Guest> {
         match &self.vcpus {
             Vcpus::Programs { .. } => None,
-            Vcpus::Guest { guest, .. } => Some(guest),
+            Vcpus::Guest { guest, .. } | Vcpus::Threads { guest, .. } => Some(guest),
         }
+    }
+
+    /// Whether its vCPUs are in a cgroup of their own, below that of the workload.
+    pub fn has_cgroup(&self) -> bool {
+        !matches!(self.vcpus, Vcpus::Threads { .. })
     }
 }
 
@@ -258,14 +283,17 @@ impl Workload {
     pub fn guest_mut(&mut self) -> Option<&mut Guest> {
         match &mut self.vm_mut()?.vcpus {
             Vcpus::Programs { .. } => None,
-            Vcpus::Guest { guest, .. } => Some(guest),
+            Vcpus::Guest { guest, .. } | Vcpus::Threads { guest, .. } => Some(guest),
         }
     }
 
-    /// Its vCPUs or processes that run a program; none with a guest kernel.
+    /// Its vCPUs or processes, unless they are those of a [guest kernel](Vcpus::Guest).
     pub fn programs(&self) -> &[HostTask] {
         match &self.kind {
-            WorkloadKind::Vm(Vm { vcpus: Vcpus::Programs { vcpus: tasks, .. }, .. })
+            WorkloadKind::Vm(Vm {
+                vcpus: Vcpus::Programs { vcpus: tasks, .. } | Vcpus::Threads { vcpus: tasks, .. },
+                ..
+            })
             | WorkloadKind::Processes(tasks)
             | WorkloadKind::Threads(tasks)
             | WorkloadKind::KernelThreads(tasks) => tasks,
@@ -273,10 +301,13 @@ impl Workload {
         }
     }
 
-    /// Mutable access to its vCPUs or processes that run a program.
+    /// Mutable access to these.
     pub fn programs_mut(&mut self) -> &mut [HostTask] {
         match &mut self.kind {
-            WorkloadKind::Vm(Vm { vcpus: Vcpus::Programs { vcpus: tasks, .. }, .. })
+            WorkloadKind::Vm(Vm {
+                vcpus: Vcpus::Programs { vcpus: tasks, .. } | Vcpus::Threads { vcpus: tasks, .. },
+                ..
+            })
             | WorkloadKind::Processes(tasks)
             | WorkloadKind::Threads(tasks)
             | WorkloadKind::KernelThreads(tasks) => tasks,
@@ -301,7 +332,10 @@ impl Workload {
     pub fn affinity_mut(&mut self, task: usize) -> &mut Affinity {
         match &mut self.kind {
             WorkloadKind::Vm(Vm { vcpus: Vcpus::Guest { vcpus, .. }, .. }) => &mut vcpus[task],
-            WorkloadKind::Vm(Vm { vcpus: Vcpus::Programs { vcpus: tasks, .. }, .. })
+            WorkloadKind::Vm(Vm {
+                vcpus: Vcpus::Programs { vcpus: tasks, .. } | Vcpus::Threads { vcpus: tasks, .. },
+                ..
+            })
             | WorkloadKind::Processes(tasks)
             | WorkloadKind::Threads(tasks)
             | WorkloadKind::KernelThreads(tasks) => &mut tasks[task].affinity,
@@ -311,6 +345,11 @@ impl Workload {
     /// The nice value of one of its tasks; 0 for vCPUs of a guest kernel.
     pub fn nice(&self, task: usize) -> i8 {
         self.programs().get(task).map_or(0, |task| task.nice)
+    }
+
+    /// The scheduling policy of one of its tasks; the usual one for vCPUs of a guest kernel.
+    pub fn policy(&self, task: usize) -> TaskPolicy {
+        self.programs().get(task).map_or(TaskPolicy::Normal, |task| task.policy)
     }
 
     /// Whether one of its tasks is started by another.

@@ -8,7 +8,7 @@ use tandem_sim::policy::credit::CreditSettings;
 use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings};
 use tandem_sim::program::{Op, Program};
 use tandem_sim::scenario::{
-    Affinity, Guest, GuestProgram, PolicySettings, Process, Scenario, Workload, WorkloadKind,
+    Affinity, Guest, GuestProgram, PolicySettings, Process, Scenario, TaskPolicy, Workload, WorkloadKind,
 };
 
 /// All eras.
@@ -32,7 +32,7 @@ pub fn guest(topology: Machine, policy: LinuxSettings, programs: Vec<(&str, Vec<
             .into_iter()
             .map(|(name, ops)| GuestProgram::new(name, Arc::new(Program { ops, profiles: vec![] })))
             .collect(),
-        processes: vec![Process { program: 0, copies, nice: 0, affinity: None }],
+        processes: vec![Process { program: 0, copies, nice: 0, policy: TaskPolicy::Normal, affinity: None }],
         locks: 1,
         family_channels: 2,
     }

@@ -17,7 +17,8 @@ use tandem_sim::policy::linux::{Domains, LinuxSettings, Preemption, SoftAffinity
 use tandem_sim::policy::pause_loop::{DirectedYield, KernelMode, PauseLoop, RunningCheck};
 use tandem_sim::program::{Amount, Op, Program};
 use tandem_sim::scenario::{
-    Guest, GuestProgram, PolicySettings, Process, Scenario, Vcpus, Vm, Which, Workload, WorkloadKind,
+    Guest, GuestProgram, PolicySettings, Process, Scenario, TaskPolicy, Vcpus, Vm, Which, Workload,
+    WorkloadKind,
 };
 
 /// Channels that a family has for itself, besides those of its VM.
@@ -200,6 +201,7 @@ impl GuestPlan {
                 program: programs.len(),
                 copies,
                 nice,
+                policy: TaskPolicy::Normal,
                 affinity: affinity.filter(|mask| !mask.is_empty()).map(Arc::new),
             });
             programs.push(named("program", ops, program.profiles));

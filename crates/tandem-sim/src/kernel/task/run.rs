@@ -42,6 +42,11 @@ impl Run {
         }
     }
 
+    /// The program.
+    pub fn code(&self) -> &[Instruction] {
+        &self.code
+    }
+
     /// Begins another program.
     pub fn exec(&mut self, code: Arc<[Instruction]>) {
         self.code = code;

@@ -3,6 +3,7 @@
 mod releases;
 
 use super::*;
+use crate::scenario::TaskPolicy;
 use std::sync::Arc;
 use tandem_machine::MachineBuilder;
 
@@ -39,6 +40,7 @@ impl Situation {
                 weight: 1024,
                 hard_affinity: mask(hard).unwrap_or_else(|| Arc::new(machine.all_cpus().clone())),
                 nice: 0,
+                policy: TaskPolicy::Normal,
                 soft_affinity: mask(soft),
                 past_cpu: None,
                 is_kernel_thread: false,

@@ -6,6 +6,7 @@ mod queues;
 mod turns;
 
 use super::*;
+use crate::scenario::TaskPolicy;
 use std::sync::Arc;
 use tandem_machine::MachineBuilder;
 
@@ -49,6 +50,7 @@ impl Situation {
             vm: at.into(),
             weight: 1024,
             nice: 0,
+            policy: TaskPolicy::Normal,
             hard_affinity: mask(hard).unwrap_or_else(|| Arc::new(machine.all_cpus().clone())),
             soft_affinity: mask(soft),
             past_cpu: None,

@@ -82,6 +82,17 @@ pub(super) enum RecentUsedCpu {
     Wakee,
 }
 
+/// Whether a CPU that runs idle tasks alone is as good as one that idles, for a task that wakes up, is new or
+/// is at its `exec` (`sched_idle_cpu()`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SchedIdle {
+    Never,
+    /// For any task (5.4).
+    Any,
+    /// For tasks that are not idle themselves (7.1, `choose_sched_idle_rq()`).
+    NotIdle,
+}
+
 /// The measure that finds the idlest group (`find_idlest_group()`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdlestGroup {
@@ -168,6 +179,7 @@ pub(super) struct PlacementFeatures {
     pub idlest_group: IdlestGroup,
     /// The CPU that became idle last is the idlest (`idle_stamp`).
     pub idlest_by_idle_stamp: bool,
+    pub sched_idle: SchedIdle,
 }
 
 /// Features of balancing.
@@ -222,6 +234,8 @@ pub(super) struct BalanceFeatures {
     pub shr_bound: bool,
     /// The levels are not all due at the same tick (`get_sd_balance_interval()`).
     pub staggered_intervals: bool,
+    /// A CPU that runs idle tasks alone balances as often as one that idles (`sched_balance_domains()`).
+    pub sched_idle_is_not_busy: bool,
     /// A new-idle attempt does not make the balancing of the domain less frequent (5.1).
     pub newidle_keeps_interval: bool,
     /// New-idle balancing only if the CPU usually idles for as long as a migration costs.
@@ -283,6 +297,9 @@ pub(super) struct DomainFeatures {
     pub keeps_prefer_sibling: bool,
     /// A level between nodes is also removed if it adds nothing.
     pub removes_numa: bool,
+    /// Packages of AMD's Zen, at distance 32, are near enough for a fork, an exec or a wake-up (5.4,
+    /// `node_reclaim_distance` in `init_amd_zn()`, now `init_amd_zen_common()`).
+    pub zen_packages_are_near: bool,
     /// Name of the flag `SHARE_CAPACITY`.
     pub share_capacity: &'static str,
     /// Name of the flag `SHARE_LLC`.
@@ -310,6 +327,9 @@ pub(super) struct Features {
     /// A new task may preempt the one that runs where it is queued (`WF_FORK` in `wakeup_preempt_fair()`;
     /// not since 6.19).
     pub forks_preempt: bool,
+    /// Whether a task that wakes up preempts for its idle policy, or that of the one that runs, is decided
+    /// between the two, tasks or groups, that are in one queue (5.15); before, between the tasks themselves.
+    pub idle_entities: bool,
     /// The check of a wake-up is a real pick: tasks that are leaving and come out first leave (7.1,
     /// `wakeup_preempt_fair()`).
     pub wakeup_removes_delayed: bool,
@@ -359,6 +379,7 @@ const V3_6: Features = Features {
     slice_restarts: true,
     hrtick: false,
     forks_preempt: true,
+    idle_entities: false,
     wakeup_removes_delayed: false,
     wakeup_charges_first: false,
     idle_sample_is_capped: true,
@@ -376,6 +397,7 @@ const V3_6: Features = Features {
         idle_sibling: IdleSibling::Groups,
         idlest_group: IdlestGroup::Load,
         idlest_by_idle_stamp: false,
+        sched_idle: SchedIdle::Never,
     },
     balance: BalanceFeatures {
         group_type: false,
@@ -399,6 +421,7 @@ const V3_6: Features = Features {
         smt_is_cache_hot: true,
         shr_bound: false,
         staggered_intervals: false,
+        sched_idle_is_not_busy: false,
         newidle_keeps_interval: false,
         newidle_migration_cost: true,
         newidle_lb_cost: false,
@@ -426,6 +449,7 @@ const V3_6: Features = Features {
         prefers_siblings: [false, false],
         keeps_prefer_sibling: false,
         removes_numa: false,
+        zen_packages_are_near: false,
         share_capacity: "SD_SHARE_CPUPOWER",
         share_llc: "SD_SHARE_PKG_RESOURCES",
         capacity_word: Some("cpu_power"),
@@ -517,6 +541,7 @@ const V5_2: Features = Features {
 const V6_12: Features = Features {
     discipline: DisciplineKind::Eevdf(EEVDF_6_12),
     group_weight_min: MIN_SHARES,
+    idle_entities: true,
     load: LoadTracking::LoadAvg,
     use_estimates: UseEstimates::RisesAtOnce,
     ttwu_queue_on_idle: true,
@@ -525,6 +550,7 @@ const V6_12: Features = Features {
         recent_used_cpu: RecentUsedCpu::Wakee,
         idle_sibling: IdleSibling::SisUtil,
         idlest_group: IdlestGroup::GroupType,
+        sched_idle: SchedIdle::Any,
         ..V5_2.placement
     },
     balance: BalanceFeatures {
@@ -537,6 +563,7 @@ const V6_12: Features = Features {
         smt_is_cache_hot: false,
         shr_bound: true,
         staggered_intervals: true,
+        sched_idle_is_not_busy: true,
         newidle_migration_cost: false,
         newidle_cost_fades_in_use: true,
         newidle_updates_idle: false,
@@ -550,6 +577,7 @@ const V6_12: Features = Features {
         load_indices: false,
         imbalance_pcts: [117, 117],
         removes_numa: true,
+        zen_packages_are_near: true,
         share_llc: "SD_SHARE_LLC",
         folder: "/sys/kernel/debug/sched/domains",
         ..V5_2.domains
@@ -592,6 +620,7 @@ const V7_3: Features = Features {
     forks_preempt: false,
     wakeup_removes_delayed: true,
     idle_sampled_always: true,
+    placement: PlacementFeatures { sched_idle: SchedIdle::NotIdle, ..V6_18.placement },
     balance: BalanceFeatures {
         newidle_random: NewidleRandom::BySuccessAndRate,
         newidle_is_serialised: true,

@@ -37,6 +37,7 @@ use super::features::{Features, LoadTracking, UseEstimates};
 use super::settings::{LinuxSettings, Preemption, Tunables};
 use super::soft_affinity::{MoveDirection, Strays};
 use crate::policy::{Later, Reason};
+use crate::scenario::TaskPolicy;
 use bandwidth::Bandwidth;
 pub(super) use hierarchy::GroupFacts;
 use hierarchy::{Level, TaskGroup};
@@ -129,6 +130,13 @@ impl Runqueues {
         group.cpus.iter().map(left).sum()
     }
 
+    /// Whether all that a CPU has to run are idle tasks, and it has any (`sched_idle_rq()`).
+    #[inline]
+    pub fn runs_idle_tasks(&self, cpu: CpuId) -> bool {
+        let queue = self.of(cpu);
+        queue.nr_running() > 0 && queue.nr_running() == queue.nr_idle()
+    }
+
     /// Whether the task runs.
     #[inline]
     pub fn is_running(&self, task: TaskId) -> bool {
@@ -156,6 +164,7 @@ pub(super) struct Queues {
     lazy: bool,
     hrtick: bool,
     forks_preempt: bool,
+    idle_entities: bool,
     group_weight_min: u64,
     wakeup_removes_delayed: bool,
     wakeup_charges_first: bool,
@@ -221,6 +230,7 @@ impl Queues {
             lazy: settings.preemption() == Preemption::Lazy,
             hrtick: features.hrtick,
             forks_preempt: features.forks_preempt,
+            idle_entities: features.idle_entities,
             group_weight_min: features.group_weight_min,
             wakeup_removes_delayed: features.wakeup_removes_delayed,
             wakeup_charges_first: features.wakeup_charges_first,
@@ -249,14 +259,14 @@ impl Queues {
 
     /// Makes room for one more task, of this group and weight.
     pub fn add_task(&mut self, group: GroupId, weight: u32) {
-        let entity = Entity::new(weight, group, CpuId(0));
+        let entity = Entity::new(weight, TaskPolicy::Normal, group, CpuId(0));
         self.discipline.begin(TaskId::from(self.rqs.entities.len()), entity.weight);
         self.rqs.entities.push(entity);
     }
 
     /// Resets the state of a task number for a new task that was born on this CPU.
     pub fn begin(&mut self, ctx: &Context<'_>, task: TaskId, cpu: CpuId, group: GroupId, weight: u32) {
-        let entity = Entity::new(weight, group, cpu);
+        let entity = Entity::new(weight, ctx.tasks[task.index()].policy, group, cpu);
         self.discipline.begin(task, entity.weight);
         self.rqs.entities[task.index()] = entity;
         self.advance_clock(ctx, cpu);
@@ -324,11 +334,15 @@ impl Queues {
     }
 
     /// Asks the CPU, which runs a task, to reschedule when it next returns to that, if preemption is lazy; if
-    /// not, at once (`resched_curr_lazy()`).
+    /// not, at once (`resched_curr_lazy()`). A thread of the kernel never returns to user space: the next tick
+    /// makes it reschedule (`sched_tick()` of 6.18).
     fn reschedule_lazily(&mut self, ctx: &mut Context<'_>, cpu: CpuId) {
         if !self.lazy {
-            self.reschedule(ctx, cpu);
-        } else if self.rqs.cpus[cpu.index()].tell_lazily() {
+            return self.reschedule(ctx, cpu);
+        }
+        let queue = &mut self.rqs.cpus[cpu.index()];
+        let returns = queue.curr().is_none_or(|curr| !ctx.tasks[curr.index()].is_kernel_thread);
+        if queue.tell_lazily() && returns {
             ctx.later.push(Later::AtReturn(cpu));
         }
     }
@@ -422,9 +436,7 @@ impl Queues {
         self.rqs.overload |= self.rqs.cpus[cpu.index()].nr_running() > 1;
         self.strays.note(ctx, task, cpu);
         self.update_hrtick(ctx, cpu);
-        if coming != Coming::New || self.forks_preempt || self.of(cpu).curr().is_none() {
-            self.preempt(ctx, cpu, task);
-        }
+        self.preempt(ctx, cpu, task, coming);
     }
 
     /// A task that waits leaves the queue of its CPU, which is charged up to now; `sleeps`: it has blocked.
@@ -441,8 +453,9 @@ impl Queues {
         self.rqs.entities[task.index()].list_position = self.list_positions;
     }
 
-    /// Lets a task that has joined the queue of a CPU preempt the one that runs there, if it should.
-    fn preempt(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+    /// Lets a task that has come to the queue of a CPU preempt the one that runs there, if it should
+    /// (`check_preempt_wakeup()`, in 6.12 `check_preempt_wakeup_fair()`, in 7.3 `wakeup_preempt_fair()`).
+    fn preempt(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId, coming: Coming) {
         let queue = &self.rqs.cpus[cpu.index()];
         if queue.is_told() {
             return;
@@ -450,13 +463,26 @@ impl Queues {
         let Some(current) = queue.curr() else {
             return self.reschedule(ctx, cpu);
         };
+        if self.is_throttled(task, cpu) {
+            return;
+        }
+        let own = self.rqs.level_of(current);
+        let [(rival, level), (member, _)] = self.rqs.rivals(current, task);
+        match self.preempts_by_policy([current, task], [rival, member]) {
+            Some(true) => {
+                self.discipline.cancel_protection(rival);
+                self.counters.wakeup_preemptions += 1;
+                return self.reschedule_lazily(ctx, cpu);
+            }
+            Some(false) => return,
+            None => {}
+        }
         let is_leaving = self.wakeup_removes_delayed && self.rqs.entities[task.index()].delayed;
-        if is_leaving || self.is_throttled(task, cpu) {
+        if is_leaving || (coming == Coming::New && !self.forks_preempt) {
             return;
         }
         self.charge(ctx, cpu);
-        let own = self.rqs.level_of(current);
-        let [(current, level), (task, _)] = self.rqs.rivals(current, task);
+        let (current, task) = (rival, member);
         let preempts = match self.wakeup_removes_delayed {
             true => self.pick_from(ctx, level) == Some(task),
             false => self.discipline.preempts(level, self.rqs.timeline(level), current, task),
@@ -472,6 +498,23 @@ impl Queues {
         if last && current.task().is_some() {
             self.mark_last(current, level);
         }
+    }
+
+    /// Whether a task that comes preempts the one that runs, where their policies decide that: any task
+    /// preempts an idle one that is not idle itself, and no other does that is not a normal one. Since 5.15,
+    /// when groups got `cpu.idle`, those of the two decide that are in one queue (`se_is_idle()`); a group is
+    /// not idle here.
+    fn preempts_by_policy(&self, tasks: [TaskId; 2], members: [Member; 2]) -> Option<bool> {
+        let [current, coming] = match self.idle_entities {
+            true => members.map(|member| self.rqs.is_idle(member)),
+            false => tasks.map(|task| self.rqs.is_idle(Member::Task(task))),
+        };
+        if current && !coming {
+            return Some(true);
+        }
+        let differs = self.idle_entities && current != coming;
+        let is_normal = self.entity(tasks[1]).policy == TaskPolicy::Normal;
+        (differs || !is_normal).then_some(false)
     }
 
     /// A task comes to the queue of a CPU because it is new or wakes up, or, at its exec, from another CPU.
@@ -556,7 +599,7 @@ impl Queues {
         }
         let entity = &mut self.rqs.entities[task.index()];
         self.rqs.load.count_estimate(&mut self.rqs.cpus[cpu.index()], entity);
-        self.preempt(ctx, cpu, task);
+        self.preempt(ctx, cpu, task, Coming::Woken);
     }
 
     /// Whether the task, on a CPU or in a queue, is ahead of its share, by a discipline that knows.

@@ -3,6 +3,7 @@
 use super::super::Later;
 use super::queues::RunQueue;
 use super::*;
+use crate::scenario::TaskPolicy;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::VmId;
@@ -34,6 +35,8 @@ pub(super) struct Situation {
     pub machine: Machine,
     pub linux: Linux,
     pub facts: Vec<TaskFacts>,
+    /// The policy of new tasks.
+    pub policy: TaskPolicy,
     pub now_ns: u64,
     pub scanned: u32,
     /// Queues of other CPUs that were locked, in this order.
@@ -51,6 +54,7 @@ impl Situation {
         Self {
             linux: Linux::new(settings, &machine, &[], &[], &[], 1),
             facts: Vec::new(),
+            policy: TaskPolicy::Normal,
             now_ns: 10_000_000_000,
             scanned: 0,
             locked: Vec::new(),
@@ -122,9 +126,10 @@ impl Situation {
         let task = TaskId::from(self.facts.len());
         self.facts.push(TaskFacts {
             vm: VmId(0),
-            weight: 1024,
+            weight: self.policy.weight(0),
             hard_affinity: Arc::new(allowed),
             nice: 0,
+            policy: self.policy,
             soft_affinity: None,
             past_cpu: None,
             is_kernel_thread: false,

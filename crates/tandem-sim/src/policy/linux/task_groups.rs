@@ -8,7 +8,7 @@
 //! Limits: no groups of single vCPUs and of the emulator's threads, which libvirt makes, and no levels that a
 //! scenario does not name. 7.3 has its groups in one queue per CPU; the model keeps the queues of 6.12.
 
-use super::queues::{GroupFacts, GroupId, weight_of_nice};
+use super::queues::{GroupFacts, GroupId};
 use crate::policy::{TaskFacts, VmFacts};
 use crate::scenario::{BandwidthLimit, Cgroup, CgroupName, Workload};
 
@@ -65,7 +65,7 @@ impl TaskGroups {
             return (GroupId::ROOT, facts.weight);
         }
         match self.of_vm.get(facts.vm.index()) {
-            Some(&Membership { group, has_weight: true }) => (group, weight_of_nice(facts.nice)),
+            Some(&Membership { group, has_weight: true }) => (group, facts.policy.weight(facts.nice)),
             Some(&Membership { group, has_weight: false }) => (group, facts.weight),
             None => (GroupId::ROOT, facts.weight),
         }

@@ -5,6 +5,7 @@ use super::discipline::Discipline;
 use super::queues::Entity;
 use super::*;
 use crate::policy::Alarm;
+use crate::scenario::TaskPolicy;
 use proptest::prelude::*;
 use std::sync::Arc;
 use tandem_machine::MachineBuilder;
@@ -18,6 +19,7 @@ mod groups;
 mod invariants;
 mod loads;
 mod oracle;
+mod task_policies;
 mod wakeups;
 
 const ERAS: [LinuxEra; 6] =
@@ -55,6 +57,7 @@ impl Hand {
                 weight,
                 hard_affinity: all.clone(),
                 nice: 0,
+                policy: TaskPolicy::Normal,
                 soft_affinity: None,
                 past_cpu: None,
                 is_kernel_thread: false,

@@ -5,7 +5,7 @@ use super::kernel::Purpose;
 use super::scheduler::Scheduler;
 use super::structures::{field, store};
 use super::types::{CpuReleaseArgs, SCX_CPU_PREEMPT_RT, SCX_CPU_PREEMPT_STOP, Task};
-use tandem_ebpf::Fault;
+use tandem_ebpf::{Fault, Kernel};
 use tandem_machine::ids::TaskId;
 
 /// What takes a CPU from the scheduler.
@@ -37,8 +37,10 @@ impl Scheduler {
         if let Some(task) = previous {
             let (kernel, state) = self.parts();
             let to = kernel.allowed_cpu(state, task, cpu);
+            let clock_ns = kernel.clock_ns();
             let queues = kernel.run_queues_mut();
             queues.tasks().add(state, task, field!(Task, nivcsw), 1);
+            queues.tasks().note_waits(state, task, clock_ns);
             match queues.tasks().slice_ns(state, task) {
                 // The stopper takes it to another CPU before this one decides again.
                 _ if by == Taker::Hotplug => {

@@ -2,7 +2,7 @@
 
 use super::settings::SchedExtSettings;
 use super::types;
-use tandem_ebpf::{FunctionId, Image};
+use tandem_ebpf::{FunctionId, StructOps};
 
 /// The callbacks that the scheduler has.
 #[derive(Clone, Debug, Default)]
@@ -42,13 +42,12 @@ pub struct Callbacks {
 }
 
 impl Callbacks {
-    /// The callbacks of the first scheduler that the image defines; `None` if it defines none.
-    pub fn of(image: &Image) -> Option<Self> {
+    /// The callbacks of a scheduler.
+    pub fn of(ops: &StructOps) -> Self {
         const DEFAULT_BATCH: u64 = 32;
-        let ops = image.struct_ops.first()?;
         let callback = |name: &str| ops.callbacks.get(name).copied();
         let number = |name: &str| ops.numbers.get(name).copied().unwrap_or(0);
-        Some(Self {
+        Self {
             select_cpu: callback("select_cpu"),
             enqueue: callback("enqueue"),
             dequeue: callback("dequeue"),
@@ -85,7 +84,7 @@ impl Callbacks {
                 0 => DEFAULT_BATCH as usize,
                 batch => batch as usize,
             },
-        })
+        }
     }
 
     pub fn has(&self, flag: u64) -> bool {

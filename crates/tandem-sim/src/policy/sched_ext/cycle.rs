@@ -8,6 +8,7 @@ use super::types::{
     SCX_ENQ_HEAD, SCX_ENQ_LAST, SCX_ENQ_REENQ, SCX_OPS_ENQ_EXITING, SCX_OPS_ENQ_LAST,
     SCX_TASK_REENQ_PREEMPTED, SCX_TASK_REENQ_REASON_MASK, Task,
 };
+use tandem_ebpf::Kernel;
 use tandem_machine::ids::TaskId;
 
 /// Number of rounds of `dispatch` that insert only tasks which cannot run here, before the CPU gives up
@@ -96,8 +97,10 @@ impl Scheduler {
 
     /// A task is runnable and belongs to a CPU.
     fn note_runnable(&mut self, task: TaskId, cpu: usize, flags: u64) {
+        let clock_ns = self.kernel.clock_ns();
         let (queues, state) = self.queues();
         queues.begin_queued(state, task, cpu);
+        queues.tasks().note_waits(state, task, clock_ns);
         let address = self.address(task);
         self.call(self.kernel.callbacks().runnable, Purpose::Other, &[address, flags]);
     }
@@ -192,8 +195,10 @@ impl Scheduler {
         kernel.account(state, cpu);
         let address = self.address(task);
         self.call(self.kernel.callbacks().stopping, Purpose::Other, &[address, 1]);
+        let clock_ns = self.kernel.clock_ns();
         let (queues, state) = self.queues();
         queues.tasks().add(state, task, field!(Task, nivcsw), 1);
+        queues.tasks().note_waits(state, task, clock_ns);
         queues.set_current(state, cpu, None);
         if queues.tasks().slice_ns(state, task) > 0 {
             return self.put_aside(task, cpu);

@@ -32,7 +32,7 @@ macro_rules! version {
     };
 }
 
-// `V7_3` after a name: it came later than 6.12. `..V6_12`: that kernel alone has it.
+// Names are those of the kernel, where `___v2` is part of a name. `V7_3` after a name: it came later than 6.12. `..V6_12`: that kernel alone has it.
 functions! {
     Jiffies: "bpf_jiffies64";
     CurrentNode: "bpf_get_numa_node_id";
@@ -74,12 +74,13 @@ functions! {
     DestroyQueue: "scx_bpf_destroy_dsq";
     QueueLength: "scx_bpf_dsq_nr_queued";
     QueuePeek: "scx_bpf_dsq_peek" V7_3;
-    Insert: "scx_bpf_dsq_insert___v2___compat" V7_3, "scx_bpf_dispatch" ..V6_12;
-    InsertVtime: "scx_bpf_dsq_insert_vtime___compat" V7_3, "scx_bpf_dispatch_vtime" ..V6_12;
+    Insert: "scx_bpf_dsq_insert___v2" V7_3, "scx_bpf_dsq_insert" V7_3, "scx_bpf_dispatch" ..V6_12;
+    InsertVtime: "scx_bpf_dsq_insert_vtime" V7_3, "scx_bpf_dispatch_vtime" ..V6_12;
     InsertVtimeArgs: "__scx_bpf_dsq_insert_vtime" V7_3;
     InsertionsLeft: "scx_bpf_dispatch_nr_slots";
     CancelInsertion: "scx_bpf_dispatch_cancel";
-    MoveToLocal: "scx_bpf_dsq_move_to_local___v2___compat" V7_3, "scx_bpf_consume" ..V6_12;
+    MoveToLocal: "scx_bpf_dsq_move_to_local" V7_3, "scx_bpf_consume" ..V6_12;
+    MoveToLocalFlags: "scx_bpf_dsq_move_to_local___v2" V7_3;
     Move: "scx_bpf_dsq_move" V7_3, "scx_bpf_dispatch_from_dsq" ..V6_12;
     MoveVtime: "scx_bpf_dsq_move_vtime" V7_3, "scx_bpf_dispatch_vtime_from_dsq" ..V6_12;
     MoveSetSlice: "scx_bpf_dsq_move_set_slice" V7_3, "scx_bpf_dispatch_from_dsq_set_slice" ..V6_12;
@@ -88,7 +89,7 @@ functions! {
     IterateNext: "bpf_iter_scx_dsq_next";
 
     SelectDefault: "scx_bpf_select_cpu_dfl";
-    SelectAnd: "scx_bpf_select_cpu_and___compat" V7_3;
+    SelectAnd: "scx_bpf_select_cpu_and" V7_3;
     SelectAndArgs: "__scx_bpf_select_cpu_and" V7_3;
     TestAndClearIdle: "scx_bpf_test_and_clear_cpu_idle";
     PickIdle: "scx_bpf_pick_idle_cpu";
@@ -100,8 +101,8 @@ functions! {
     PossibleMask: "scx_bpf_get_possible_cpumask";
     OnlineMask: "scx_bpf_get_online_cpumask";
 
-    Reenqueue: "scx_bpf_reenqueue_local___v1" ..V6_12, "scx_bpf_reenqueue_local___v2___compat" V7_3;
-    ReenqueueQueue: "scx_bpf_dsq_reenq___compat" V7_3;
+    Reenqueue: "scx_bpf_reenqueue_local", "scx_bpf_reenqueue_local___v2" V7_3;
+    ReenqueueQueue: "scx_bpf_dsq_reenq" V7_3;
     Kick: "scx_bpf_kick_cpu";
     TaskRunning: "scx_bpf_task_running";
     CpuRunQueue: "scx_bpf_cpu_rq";
@@ -176,9 +177,19 @@ pub fn environment(version: KernelVersion) -> Environment {
         enums: enums_of(version),
         functions: functions.collect(),
         known: known.collect(),
-        variables: [("kernel_cpustat", per_cpu(CpuStat::SIZE)), ("runqueues", per_cpu(RunQueue::SIZE))]
-            .into(),
-        config: [("LINUX_KERNEL_VERSION", version.code()), ("CONFIG_HZ", 250), ("CONFIG_PREEMPT_RCU", 1)]
-            .into(),
+        variables: [
+            ("kernel_cpustat", per_cpu(CpuStat::SIZE)),
+            ("runqueues", per_cpu(RunQueue::SIZE)),
+            // CPUs run at one frequency: there are no policies.
+            ("cpufreq_cpu_data", per_cpu(size_of::<u64>())),
+        ]
+        .into(),
+        config: [
+            ("LINUX_KERNEL_VERSION", version.code()),
+            ("CONFIG_HZ", 250),
+            ("CONFIG_PREEMPT_RCU", 1),
+            ("CONFIG_NR_CPUS", 8192),
+        ]
+        .into(),
     }
 }

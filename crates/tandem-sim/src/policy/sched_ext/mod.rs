@@ -31,6 +31,7 @@ mod cost;
 mod cycle;
 mod functions;
 mod kernel;
+mod preparation;
 mod questions;
 mod reload;
 mod scheduler;
@@ -42,6 +43,7 @@ mod world;
 
 pub(crate) use away::Taker;
 pub use functions::environment;
+pub use preparation::{Call, Element, Preparation};
 pub(crate) use reload::Ending;
 pub use settings::{KernelVersion, OwnCounters, Preferences, SchedExtSettings};
 
@@ -102,6 +104,7 @@ impl SchedExt {
         match &mut self.scheduler {
             Ok(scheduler) => {
                 scheduler.kernel.begin(ctx.now_ns, cpu, from_outside);
+                scheduler.show_clock(cpu);
                 let result = act(scheduler, ctx);
                 self.kicks += scheduler.end(ctx) as u64;
                 Some(result)
@@ -171,8 +174,9 @@ fn load(
 ) -> Result<Scheduler, String> {
     let instance = Instance::new(Arc::clone(&settings.code), machine.cpu_count());
     let instance = instance.map_err(|fault| fault.to_string())?;
-    let callbacks = Callbacks::of(settings.code.image());
-    let callbacks = callbacks.ok_or("the object defines no scheduler (no `.struct_ops`)")?;
+    let operations = settings.operations();
+    let callbacks =
+        operations.as_ref().map(Callbacks::of).ok_or("the object defines no scheduler (no `.struct_ops`)")?;
     let disturbances = Disturbances::new(settings, seed);
     let kernel = ScxKernel::new(settings, machine, callbacks, cgroups, disturbances);
     Ok(Scheduler::new(settings, instance, kernel))
@@ -184,5 +188,5 @@ fn start(scheduler: &mut Scheduler, tasks: &[TaskFacts]) -> Result<(), Fault> {
     for (number, facts) in tasks.iter().enumerate() {
         scheduler.begin_task(TaskId::from(number), facts, facts.past_cpu, false)?;
     }
-    Ok(())
+    scheduler.finish_start()
 }

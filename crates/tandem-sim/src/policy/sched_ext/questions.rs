@@ -79,6 +79,7 @@ impl Policy for SchedExt {
             queues.set_current(state, at, Some(task));
             queues.cpu_mut(at).accounted_ns = ctx.now_ns;
             queues.tasks().set(state, task, field!(Task, se.exec_start), clock_ns);
+            queues.tasks().note_arrives(state, task, clock_ns);
             let address = scheduler.address(task);
             scheduler.call(scheduler.kernel.callbacks().running, Purpose::Other, &[address]);
             let (queues, state) = scheduler.queues();

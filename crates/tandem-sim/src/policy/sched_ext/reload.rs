@@ -107,7 +107,7 @@ impl Scheduler {
             let to = kernel.allowed_cpu(state, task, cpu);
             self.make_runnable(task, to, 0);
         }
-        Ok(())
+        self.finish_start()
     }
 }
 

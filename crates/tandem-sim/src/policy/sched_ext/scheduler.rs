@@ -3,7 +3,9 @@
 use super::cost::Costs;
 use super::kernel::{Purpose, RunQueues, ScxKernel, Timers};
 use super::settings::SchedExtSettings;
+use super::types::RunQueue;
 use crate::policy::{Alarm, Context};
+use std::mem::offset_of;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, FunctionId, Instance, Kernel, State};
 use tandem_machine::ids::{CpuId, TaskId};
@@ -52,10 +54,18 @@ impl Scheduler {
         arguments: &[u64; COUNT],
     ) -> Result<u64, Fault> {
         let result = self.call(callback, Purpose::Other, arguments) as i32;
-        match result {
-            ..0 => Err(Fault(format!("`{name}` of the scheduler failed with error {}", -result))),
-            _ => Ok(result as u64),
+        if result >= 0 {
+            return Ok(result as u64);
         }
+        let error = format!("`{name}` of the scheduler failed with error {}", -result);
+        let said = self.kernel.run_queues_mut().pending_mut().take_complaint();
+        let said = said.or_else(|| {
+            self.instance.state().printed().last().map(|line| format!("it printed: {}", line.escape_debug()))
+        });
+        Err(Fault(match said {
+            Some(said) => format!("{error}: {said}"),
+            None => error,
+        }))
     }
 
     /// Runs the callback of a timer that has expired.
@@ -83,6 +93,19 @@ impl Scheduler {
 
     pub fn has_failed(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// Updates the clocks of a CPU's run queue that programs read (`update_rq_clock()`).
+    #[inline]
+    pub fn show_clock(&mut self, cpu: usize) {
+        const FIRST: u64 = offset_of!(RunQueue, clock) as u64;
+        const CLOCKS: usize = offset_of!(RunQueue, lost_idle_time) - FIRST as usize;
+        let clock_ns = self.kernel.clock_ns();
+        let place = self.kernel.run_queues().cpu(cpu).rq + FIRST;
+        // There is no run queue before the scheduler has begun.
+        if let Ok(clocks) = self.instance.state_mut().memory.slice_mut(place, CLOCKS) {
+            clocks.as_chunks_mut().0.fill(clock_ns.to_le_bytes());
+        }
     }
 
     /// The kernel and the instance's state.

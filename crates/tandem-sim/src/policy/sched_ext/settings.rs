@@ -1,5 +1,6 @@
 //! A scheduler, its kernel and its settings.
 
+use super::preparation::Preparation;
 use std::fmt;
 use std::sync::Arc;
 use tandem_ebpf::{Code, Engine, LoadError, State};
@@ -15,8 +16,10 @@ pub struct SchedExtSettings {
     pub code: Arc<Code>,
     /// The kernel that it was linked against.
     pub kernel: KernelVersion,
-    /// Settings: bytes to write at addresses of its global data before it is initialised.
+    /// Bytes to write at addresses of its global data before it is initialised.
     pub data: Vec<(u64, Vec<u8>)>,
+    /// What else user space does before it starts it.
+    pub preparation: Preparation,
     /// How it learns that a task prefers some CPUs; `None` if it cannot, and sees the affinity alone.
     pub preferences: Option<Preferences>,
     /// Its own counters, if it has some.
@@ -36,6 +39,8 @@ pub struct SchedExtSettings {
     pub timer_failure_pct: u8,
     /// How often the allocation of storage for a task or a cgroup fails, in percent.
     pub storage_failure_pct: u8,
+    /// Whether the spin locks of a guest are paravirtual.
+    pub paravirt_locks: bool,
     /// Time from a CPU's search for its next task until the task that ran there is in a queue again, ns. CPUs
     /// that decide meanwhile do not find that task. 0: at once. Use it only together with random delays of
     /// ticks: if all CPUs decided at the same instant, in the order of their numbers, the last ones would
@@ -48,11 +53,13 @@ impl PartialEq for SchedExtSettings {
         self.name == other.name
             && Arc::ptr_eq(&self.code, &other.code)
             && self.data == other.data
+            && self.preparation == other.preparation
             && self.tick_period_ns == other.tick_period_ns
             && self.tick_delay_max_ns == other.tick_delay_max_ns
             && self.timer_delay_max_ns == other.timer_delay_max_ns
             && self.timer_failure_pct == other.timer_failure_pct
             && self.storage_failure_pct == other.storage_failure_pct
+            && self.paravirt_locks == other.paravirt_locks
             && self.watchdog_timeout_ns == other.watchdog_timeout_ns
             && self.put_back_ns == other.put_back_ns
     }

@@ -19,6 +19,7 @@ impl Scheduler {
         }
         set_constants(&self.settings, state)?;
         self.kernel.prepare(state)?;
+        self.prepare()?;
         self.call_checked("init", self.kernel.callbacks().init, &[])?;
         self.start_cgroups()
     }
@@ -69,26 +70,9 @@ impl Scheduler {
     /// Sends the preferred CPUs of a task to the scheduler.
     pub fn set_preference(&mut self, task: TaskId, facts: &TaskFacts) -> Result<(), Fault> {
         let Some(preferences) = self.settings.preferences else { return Ok(()) };
-        let Some(program) = self.instance.image().programs.get(preferences.program) else {
-            return Err(Fault(format!(
-                "the object has no program `{}` to tell a preference",
-                preferences.program
-            )));
-        };
-        let function = program.function;
         let pid = self.kernel.run_queues().tasks()[task].pid as u64;
-        let request = (preferences.request)(pid, facts.soft_affinity.as_deref(), self.kernel.machine());
-        let memory = &mut self.instance.state_mut().memory;
-        let address = memory.allocate(request.len())?;
-        memory.slice_mut(address, request.len())?.copy_from_slice(&request);
-        let result = self.instance.call(&mut self.kernel, function, [address, 0, 0, 0, 0])? as i32;
-        self.instance.state_mut().memory.free(address, request.len());
-        match result {
-            0 => Ok(()),
-            error => {
-                Err(Fault(format!("`{}` refused a preference with error {}", preferences.program, -error)))
-            }
-        }
+        let mut request = (preferences.request)(pid, facts.soft_affinity.as_deref(), self.kernel.machine());
+        self.run_program(preferences.program, &mut request)
     }
 }
 

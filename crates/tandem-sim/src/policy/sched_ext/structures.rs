@@ -3,7 +3,8 @@
 use super::types::{SignalStruct, Task};
 use tandem_ebpf::{Fault, Memory};
 
-/// The structure of a task, followed by the data that programs get by its address.
+/// The structure of a task, followed by the data that programs get by its address, and in memory by its set
+/// of CPUs.
 #[repr(C)]
 pub struct TaskBlock {
     pub task: Task,

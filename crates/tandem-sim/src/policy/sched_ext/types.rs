@@ -2,6 +2,7 @@
 //! CO-RE makes programs use.
 
 use super::settings::KernelVersion;
+use super::structures::TaskBlock;
 use std::collections::HashMap;
 use std::mem::{offset_of, size_of};
 use tandem_ebpf::{FieldType, KernelEnum, KernelField, KernelStruct};
@@ -48,6 +49,14 @@ macro_rules! structures {
                 /// Size, bytes.
                 #[allow(dead_code)]
                 pub const SIZE: usize = size_of::<Self>();
+
+                /// Its fields, for programs.
+                const FIELDS: &'static [KernelField] = &[$(KernelField {
+                    name: kernel_name(stringify!($field)),
+                    offset: offset_of!($name, $field) as u32,
+                    size: size_of::<$type>() as u32,
+                    kind: <$type as Field>::TYPE,
+                }),*];
             }
         )*
 
@@ -55,12 +64,7 @@ macro_rules! structures {
         pub fn structs() -> HashMap<&'static str, KernelStruct> {
             HashMap::from([$(($kernel, KernelStruct {
                 size: size_of::<$name>() as u32,
-                fields: const { &[$(KernelField {
-                    name: kernel_name(stringify!($field)),
-                    offset: offset_of!($name, $field) as u32,
-                    size: size_of::<$type>() as u32,
-                    kind: <$type as Field>::TYPE,
-                }),*] },
+                fields: $name::FIELDS,
             })),*])
         }
     };
@@ -91,6 +95,8 @@ structures! {
         vruntime: u64,
         nr_migrations: u64,
     }
+    /// How long a task has waited for CPUs, and how often it got one.
+    SchedInfo = "sched_info" { pcount: u64, run_delay: u64, last_arrival: u64, last_queued: u64 }
     /// The part of a task that holds its CPU.
     ThreadInfo = "thread_info" { flags: u64, cpu: u32 }
     /// A task.
@@ -112,6 +118,8 @@ structures! {
         in_execve: u8,
         se: FairEntity,
         scx: Entity,
+        sched_info: SchedInfo,
+        mempolicy: u64,
         cpus_ptr: u64,
         pid: i32,
         tgid: i32,
@@ -177,11 +185,22 @@ structures! {
         dump: u64,
     }
     /// A CPU's run queue.
-    RunQueue = "rq" { nr_running: u32, cpu: i32, curr: u64, idle: u64, clock: u64, clock_task: u64 }
+    RunQueue = "rq" {
+        nr_running: u32,
+        cpu: i32,
+        curr: u64,
+        idle: u64,
+        clock: u64,
+        clock_task: u64,
+        clock_pelt: u64,
+        lost_idle_time: u64,
+    }
     /// The structure that the newest kernel takes for some arguments of `__scx_bpf_select_cpu_and`.
     SelectCpuAndArgs = "scx_bpf_select_cpu_and_args" { prev_cpu: i32, wake_flags: u64, flags: u64 }
     /// The structure that the newest kernel takes for some arguments of `__scx_bpf_dsq_insert_vtime`.
     InsertVtimeArgs = "scx_bpf_dsq_insert_vtime_args" { dsq_id: u64, slice: u64, vtime: u64, enq_flags: u64 }
+    /// The scope of a `guard(rcu)`, which programs have on their stacks.
+    RcuGuard = "class_rcu_t" { lock: u64 }
     /// Times of a CPU.
     CpuStat = "kernel_cpustat" { cpustat: [u64; 10] }
 }
@@ -277,6 +296,24 @@ constants! {
     "scx_cpuperf_const" { SCX_CPUPERF_ONE = 1024 }
 }
 
+/// The fields of a task, with its own set of CPUs, which lies behind all else: it is as long as the machine
+/// needs.
+const TASK_FIELDS: &[KernelField] = &{
+    const CPUS_MASK: KernelField = KernelField {
+        name: "cpus_mask",
+        offset: TaskBlock::SIZE as u32,
+        size: CpuMaskBits::SIZE as u32,
+        kind: <CpuMaskBits as Field>::TYPE,
+    };
+    let mut all = [CPUS_MASK; Task::FIELDS.len() + 1];
+    let mut at = 0;
+    while at < Task::FIELDS.len() {
+        all[at] = Task::FIELDS[at];
+        at += 1;
+    }
+    all
+};
+
 /// Structures that 6.12 does not have.
 const NEW_STRUCTS: [&str; 2] = ["scx_bpf_select_cpu_and_args", "scx_bpf_dsq_insert_vtime_args"];
 
@@ -302,6 +339,9 @@ pub fn enums_of(version: KernelVersion) -> HashMap<&'static str, KernelEnum> {
 /// The structures that a kernel has.
 pub fn structs_of(version: KernelVersion) -> HashMap<&'static str, KernelStruct> {
     let mut structs = structs();
+    if let Some(task) = structs.get_mut("task_struct") {
+        task.fields = TASK_FIELDS;
+    }
     if version < KernelVersion::V7_3 {
         structs.retain(|name, _| !NEW_STRUCTS.contains(name));
         if let Some(arguments) = structs.get_mut("scx_cgroup_init_args") {

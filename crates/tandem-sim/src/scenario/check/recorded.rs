@@ -2,6 +2,7 @@
 
 use crate::program::Op;
 use crate::scenario::Scenario;
+use std::collections::HashSet;
 
 /// What programs have used so far.
 struct Used {
@@ -9,8 +10,10 @@ struct Used {
     gates: Vec<Option<usize>>,
     /// For each gate: an operation passes it.
     passed: Vec<bool>,
-    /// For each workload and task: an operation starts it.
+    /// For each workload and task of the host: an operation starts it.
     started: Vec<Vec<bool>>,
+    /// Tasks of guests that operations start: the workload, and the number.
+    started_in_guests: HashSet<(usize, usize)>,
 }
 
 pub(super) fn check(scenario: &Scenario) -> Result<(), String> {
@@ -18,6 +21,7 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), String> {
         gates: vec![None; scenario.gates],
         passed: vec![false; scenario.gates],
         started: scenario.workloads.iter().map(|workload| vec![false; workload.task_count()]).collect(),
+        started_in_guests: HashSet::new(),
     };
     for (at, workload) in scenario.workloads.iter().enumerate() {
         for task in workload.programs() {
@@ -53,12 +57,11 @@ impl Used {
                 }
                 Op::Open { gate, .. } => self.use_gate(gate, kernel)?,
                 Op::StartTask { workload, task } => {
-                    let is_there =
-                        scenario.workloads.get(workload).is_some_and(|workload| workload.is_forked(task));
-                    if kernel != 0 || !is_there {
-                        return Err("a program starts a task of the host that it cannot start".into());
-                    }
-                    if repeats || std::mem::replace(&mut self.started[workload][task], true) {
+                    let is_new = match kernel {
+                        0 => self.starts_in_host(scenario, workload, task)?,
+                        _ => self.starts_in_guest(scenario, kernel - 1, workload, task)?,
+                    };
+                    if repeats || !is_new {
                         return Err(format!("task {task} of a workload is started more than once"));
                     }
                 }
@@ -67,6 +70,30 @@ impl Used {
             }
         }
         Ok(())
+    }
+
+    /// A task of the host is started; whether it is the first time.
+    fn starts_in_host(&mut self, scenario: &Scenario, workload: usize, task: usize) -> Result<bool, String> {
+        match scenario.workloads.get(workload).is_some_and(|workload| workload.is_forked(task)) {
+            true => Ok(!std::mem::replace(&mut self.started[workload][task], true)),
+            false => Err("a program starts a task of the host that it cannot start".into()),
+        }
+    }
+
+    /// A task of the guest of workload `own` is started by another of its tasks; whether it is the first time.
+    fn starts_in_guest(
+        &mut self,
+        scenario: &Scenario,
+        own: usize,
+        workload: usize,
+        task: usize,
+    ) -> Result<bool, String> {
+        let processes = scenario.workloads[own].guest().map_or(&[][..], |guest| &guest.processes);
+        let tasks: u64 = processes.iter().map(|process| u64::from(process.copies)).sum();
+        match workload == own && (task as u64) < tasks {
+            true => Ok(self.started_in_guests.insert((own, task))),
+            false => Err("a program starts a task of a guest that is not there".into()),
+        }
     }
 
     fn use_gate(&mut self, gate: usize, kernel: usize) -> Result<(), String> {

@@ -13,6 +13,7 @@ use crate::policy::Context;
 use crate::policy::linux::domains::Flags;
 use crate::policy::linux::queues::Push;
 use crate::policy::linux::soft_affinity::MoveDirection;
+use crate::scenario::TaskPolicy;
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// The outcome.
@@ -167,6 +168,8 @@ impl Balancer<'_> {
             self.features,
         ) {
             Some(degrades) => degrades,
+            // An idle task is never cache-hot (`task_hot()`).
+            None if self.queues.entity(task).policy == TaskPolicy::Idle => false,
             None => !keeps_cache && self.queues.ran_ago_ns(ctx, task) < self.migration_cost_ns,
         };
         if hot && !gives_up { Verdict::Hot } else { Verdict::Goes }

@@ -178,7 +178,9 @@ impl Balancer<'_> {
                 }
                 break;
             }
-            if tick < self.next_balance_tick(at, idleness) {
+            let busy = idleness == Idleness::Busy
+                && !(self.features.sched_idle_is_not_busy && self.queues.runs_idle_tasks(cpu));
+            if tick < self.next_balance_tick(at, busy) {
                 continue;
             }
             if !self.features.newidle_is_serialised && !self.begins_alone(ctx.now_ns, at) {
@@ -203,11 +205,10 @@ impl Balancer<'_> {
         ctx.now_ns / self.tick_period_ns
     }
 
-    /// Tick of the next balance of a domain (`get_sd_balance_interval()`).
-    fn next_balance_tick(&self, at: usize, idleness: Idleness) -> u64 {
+    /// Tick of the next balance of a domain, by a CPU that is busy or not (`get_sd_balance_interval()`).
+    fn next_balance_tick(&self, at: usize, busy: bool) -> u64 {
         let domain = self.domains.domain(at);
         let hz = u64::from(self.tick_hz);
-        let busy = idleness == Idleness::Busy;
         let factor = if busy { u64::from(domain.tunables.busy_factor) } else { 1 };
         let mut ticks = (u64::from(domain.interval_ms) * factor * hz).div_ceil(1_000);
         if busy && self.features.staggered_intervals {

@@ -93,7 +93,7 @@ impl Balancer<'_> {
     /// The first tick at which an idle CPU is due to balance again.
     fn next_idle_balance(&self, ctx: &Context<'_>) -> u64 {
         let due = self.queues.idle().iter().flat_map(|cpu| self.domains.of(cpu));
-        let next = due.map(|at| self.next_balance_tick(at, Idleness::Idle)).min();
+        let next = due.map(|at| self.next_balance_tick(at, false)).min();
         next.unwrap_or(0).max(self.balance_tick(ctx) + 1)
     }
 
@@ -101,7 +101,7 @@ impl Balancer<'_> {
     /// before it is balanced for.
     fn lock_to_refresh(&self, ctx: &mut Context<'_>, idle: CpuId) {
         let tick = self.balance_tick(ctx);
-        let is_due = self.domains.of(idle).any(|at| tick >= self.next_balance_tick(at, Idleness::Idle));
+        let is_due = self.domains.of(idle).any(|at| tick >= self.next_balance_tick(at, false));
         let due = usize::from(is_due);
         let times = match self.features.nohz_refresh {
             NohzRefresh::Itself => 0,

@@ -459,11 +459,11 @@ fn a_busy_cpu_kicks_one_idle_cpu_at_most_once_a_tick() {
 fn intervals_count_in_ticks_and_grow_while_nothing_is_to_do() {
     let mut it = Situation::new(V4_2, Flat, one_node(2, 4, 2));
     let at = it.linux.domains.of(CpuId(0)).start;
-    let next = |it: &mut Situation, idleness| it.linux.balancer().next_balance_tick(at, idleness);
+    let next = |it: &mut Situation, busy| it.linux.balancer().next_balance_tick(at, busy);
     // 16 ms at 250 Hz; times 32 when busy.
-    assert_eq!((next(&mut it, Idleness::Idle), next(&mut it, Idleness::Busy)), (4, 128));
+    assert_eq!((next(&mut it, false), next(&mut it, true)), (4, 128));
     balance(&mut it, 0, 0, Idleness::Idle);
-    assert_eq!(next(&mut it, Idleness::Idle), 8);
+    assert_eq!(next(&mut it, false), 8);
     balance(&mut it, 0, 0, Idleness::Idle);
-    assert_eq!(next(&mut it, Idleness::Idle), 8, "32 ms is the longest");
+    assert_eq!(next(&mut it, false), 8, "32 ms is the longest");
 }

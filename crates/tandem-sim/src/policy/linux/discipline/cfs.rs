@@ -18,8 +18,7 @@
 //!    has just preempted (`next`), or the one that was preempted, with many tasks on the CPU (`last`, feature
 //!    `LAST_BUDDY`). One that has yielded is passed over once (`skip`).
 //!
-//! Left out: `SCHED_BATCH` and `SCHED_IDLE`, high-resolution ticks (`HRTICK`), and `NEXT_BUDDY`, all
-//! off or unused by default; `child_runs_first`, off by default.
+//! Left out: high-resolution ticks (`HRTICK`), `NEXT_BUDDY` and `child_runs_first`, all off by default.
 
 use super::{Coming, scale, virtual_time};
 use crate::policy::linux::queues::{LevelId, Member, NICE_0_WEIGHT, OfMembers, Timeline};

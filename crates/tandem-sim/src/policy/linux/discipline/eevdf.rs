@@ -20,7 +20,7 @@
 //!    is eligible (`PICK_BUDDY`).
 //!
 //! Left out: the slices that tasks may ask for, so that all are equal, and with them what is left of
-//! `PREEMPT_SHORT` and the `vprot` of 6.18; `SCHED_BATCH` and `SCHED_IDLE`; `NEXT_BUDDY`, off by default.
+//! `PREEMPT_SHORT` and the `vprot` of 6.18; `NEXT_BUDDY`, off by default.
 
 use super::{Charged, Coming, virtual_time};
 use crate::policy::linux::features::EevdfFeatures;
@@ -302,6 +302,14 @@ impl Eevdf {
     pub fn set_next(&mut self, task: Member) {
         let it = &mut self.members[task];
         it.chosen_deadline = it.deadline;
+    }
+
+    /// The task on the CPU is protected in its slice no longer, if it was (`cancel_protect_slice()`).
+    pub fn cancel_protection(&mut self, task: Member) {
+        let it = &mut self.members[task];
+        if it.is_protected() {
+            it.chosen_deadline = it.deadline + 1;
+        }
     }
 
     /// The task on the CPU gives way: it is charged for the rest of its slice, unless it is ahead already

@@ -188,6 +188,13 @@ impl Discipline {
         }
     }
 
+    /// The task on the CPU is protected in its slice no longer, if it was.
+    pub fn cancel_protection(&mut self, task: Member) {
+        if let Self::Eevdf(eevdf) = self {
+            eevdf.cancel_protection(task);
+        }
+    }
+
     /// The task that the CPU should run next; it may be one that is leaving.
     #[inline]
     pub fn pick(&mut self, level: LevelId, tasks: &Timeline) -> Option<Member> {

@@ -18,6 +18,8 @@ use tandem_machine::{LOCAL_DISTANCE, Machine};
 
 /// Nodes farther apart than this are not searched at a fork, an exec or a wake-up (`RECLAIM_DISTANCE`).
 const RECLAIM_DISTANCE: u32 = 30;
+/// The limit on Zen. A [`Machine`] has no vendor, and the firmware of no other processors is known to say it.
+const ZEN_RECLAIM_DISTANCE: u32 = 32;
 
 /// Capacity of a core with threads, in units of 1024 for a core without: threads add 15% (`smt_gain` of 3.6
 /// and 4.2).
@@ -136,7 +138,11 @@ impl Level {
     /// The constants of a domain with this many CPUs.
     pub fn tunables(&self, features: &DomainFeatures, weight: u32) -> Tunables {
         let mut flags = self.flags(features);
-        if matches!(self.spread, Spread::Distance(distance) if distance > RECLAIM_DISTANCE) {
+        let is_near = |distance| {
+            distance <= RECLAIM_DISTANCE
+                || (features.zen_packages_are_near && distance == ZEN_RECLAIM_DISTANCE)
+        };
+        if matches!(self.spread, Spread::Distance(distance) if !is_near(distance)) {
             flags = flags.without(Flags::EXEC | Flags::FORK | Flags::WAKE_AFFINE);
         }
         let by_weight = (weight, 2 * weight);

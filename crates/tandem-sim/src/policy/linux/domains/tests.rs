@@ -3,7 +3,7 @@ use crate::policy::linux::features::Features;
 use crate::policy::linux::situation::one_node;
 use crate::policy::linux::{Domains, LinuxEra, LinuxSettings, describe_domains};
 use proptest::prelude::*;
-use tandem_machine::MachineBuilder;
+use tandem_machine::{MachineBuilder, preset, preset_names};
 
 fn tree(era: LinuxEra, domains: Domains, machine: &Machine) -> DomainTree {
     DomainTree::new(&Features::of(era).domains, domains, machine)
@@ -186,6 +186,43 @@ fn a_level_for_each_distance_with_groups_that_overlap() {
             ("0-3".into(), "0-2 0,2-3".into(), true),
         ]
     );
+}
+
+/// Commit "sched/topology: Improve load balancing on AMD EPYC".
+#[test]
+fn packages_of_zen_are_near_since_5_4() {
+    let searched = |era, distance| {
+        let machine =
+            MachineBuilder::symmetric(2, 4, 2).distances(vec![vec![10, distance], vec![distance, 10]]);
+        let machine = machine.build().unwrap();
+        let tree = tree(era, Domains::Topology, &machine);
+        let top = tree.of(CpuId(0)).last().unwrap();
+        let flags = tree.domain(top).tunables.flags;
+        assert_eq!(tree.domain(top).name, "NUMA");
+        flags != flags.without(Flags::EXEC | Flags::FORK | Flags::WAKE_AFFINE)
+    };
+    for (distance, before, since) in
+        [(30, true, true), (31, false, false), (32, false, true), (40, false, false)]
+    {
+        assert_eq!(searched(LinuxEra::V5_2, distance), before, "{distance}");
+        assert_eq!(searched(LinuxEra::V6_12, distance), since, "{distance}");
+    }
+}
+
+#[test]
+fn every_host_of_today_is_spanned() {
+    for name in preset_names() {
+        let machine = preset(name).unwrap();
+        let tree = tree(LinuxEra::V6_12, Domains::Topology, &machine);
+        for cpu in machine.all_cpus().iter() {
+            let top = tree.of(cpu).last().unwrap();
+            assert_eq!(&tree.span(top).cpus, machine.all_cpus(), "{name}");
+        }
+    }
+    let machine = preset("xeon-6972p-2s").unwrap();
+    let tree = tree(LinuxEra::V6_12, Domains::Topology, &machine);
+    let weights: Vec<_> = tree.of(CpuId(0)).map(|at| tree.span(at).weight).collect();
+    assert_eq!(weights, [2, 64, 128, 192, 384], "threads, a die, one die on, the socket, both");
 }
 
 #[test]

@@ -19,8 +19,11 @@ impl Queues {
         }
     }
 
-    /// It should run next (`set_next_buddy()`).
+    /// It should run next (`set_next_buddy()`), unless it is an idle task.
     pub(super) fn mark_next(&mut self, mut member: Member, mut level: LevelId) {
+        if self.rqs.is_idle(member) {
+            return;
+        }
         loop {
             self.discipline.set_next_buddy(level, member);
             let Some(above) = self.rqs.up(level) else { return };
@@ -28,7 +31,8 @@ impl Queues {
         }
     }
 
-    /// It is preempted, and should run next (`set_last_buddy()`).
+    /// It is preempted, and should run next (`set_last_buddy()`); it is no idle task, which a task of another
+    /// kind preempts by its policy, and one of its own does not.
     pub(super) fn mark_last(&mut self, member: Member, level: LevelId) {
         self.mark(member, level, Cfs::set_last_buddy);
     }

@@ -2,6 +2,7 @@
 
 use super::load::TaskAverages;
 use super::member::GroupId;
+use crate::scenario::TaskPolicy;
 use tandem_machine::ids::CpuId;
 
 /// Weight at nice 0 (`NICE_0_LOAD`, without the bits that 64-bit kernels add for precision).
@@ -26,6 +27,7 @@ pub fn weight_of_nice(nice: i8) -> u32 {
 pub(in crate::policy::linux) struct Entity {
     /// Its share against other tasks: 1024 at nice 0.
     pub weight: u32,
+    pub policy: TaskPolicy,
     pub group: GroupId,
     /// The CPU that it runs on, or is queued on, or was on last.
     pub cpu: CpuId,
@@ -48,9 +50,10 @@ pub(in crate::policy::linux) struct Entity {
 
 impl Entity {
     /// A task that has never run, born on this CPU.
-    pub fn new(weight: u32, group: GroupId, cpu: CpuId) -> Self {
+    pub fn new(weight: u32, policy: TaskPolicy, group: GroupId, cpu: CpuId) -> Self {
         Self {
             weight: weight.max(1),
+            policy,
             group,
             cpu,
             is_new: true,

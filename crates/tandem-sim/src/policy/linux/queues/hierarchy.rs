@@ -16,11 +16,12 @@
 use super::bandwidth::Bandwidth;
 use super::group_load::GroupLoad;
 use super::member::{GroupId, LevelId, Member};
+use super::run_queue::Tally;
 use super::timeline::Timeline;
 use super::{Queues, Runqueues, scale};
 use crate::policy::Context;
 use crate::policy::linux::discipline::Coming;
-use crate::scenario::BandwidthLimit;
+use crate::scenario::{BandwidthLimit, TaskPolicy};
 use tandem_machine::ids::{CpuId, TaskId};
 
 /// A group below the root, to begin with.
@@ -214,16 +215,24 @@ impl Runqueues {
         }
     }
 
-    /// Tasks in it that are leaving: itself, or those that wait in a group.
-    fn count_leaving(&self, member: Member) -> usize {
+    /// Whether it is a task with the idle policy (`se_is_idle()`).
+    #[inline]
+    pub(super) fn is_idle(&self, member: Member) -> bool {
+        member.task().is_some_and(|task| self.entity(task).policy == TaskPolicy::Idle)
+    }
+
+    /// Tasks in it that are counted apart: itself, or those that wait in a group.
+    fn tally(&self, member: Member) -> Tally {
+        let mut tally = Tally::default();
+        let mut add = |task: TaskId| {
+            tally.leaving += usize::from(self.entity(task).delayed);
+            tally.idle += usize::from(self.is_idle(Member::Task(task)));
+        };
         match member {
-            Member::Task(task) => usize::from(self.entity(task).delayed),
-            Member::Group(below) => {
-                let mut leaving = 0;
-                self.visit_queue(below, &mut |task| leaving += usize::from(self.entity(task).delayed));
-                leaving
-            }
+            Member::Task(task) => add(task),
+            Member::Group(below) => self.visit_queue(below, &mut add),
         }
+        tally
     }
 
     /// Visits the tasks that wait on a CPU, in the order of its queues; including those that are leaving.
@@ -276,7 +285,7 @@ impl Queues {
         tasks: u32,
         mut coming: Coming,
     ) {
-        let leaving = self.rqs.count_leaving(member);
+        let tally = self.rqs.tally(member);
         loop {
             let joins = !self.rqs.is_queued(member) && self.rqs.timeline(level).curr() != Some(member);
             if joins {
@@ -300,7 +309,7 @@ impl Queues {
             (member, level) = above;
             coming = Coming::Woken;
         }
-        self.rqs.cpus[level.index()].count(tasks as usize, leaving);
+        self.rqs.cpus[level.index()].count(tasks as usize, tally);
         self.rqs.idle.remove(CpuId(level.index() as u32));
     }
 
@@ -308,17 +317,17 @@ impl Queues {
     /// `sleeps`: it blocks or has blocked, and so its group should run on.
     pub(super) fn go(&mut self, task: TaskId, sleeps: bool) {
         let cpu = self.rqs.entity(task).cpu;
-        let leaving = self.rqs.count_leaving(Member::Task(task));
+        let tally = self.rqs.tally(Member::Task(task));
         if self.go_from(Member::Task(task), self.rqs.level_of(task), 1, sleeps, true) {
-            self.uncount(cpu, 1, leaving);
+            self.uncount(cpu, 1, tally);
         }
     }
 
     /// A group with this many tasks leaves its queue, because it is throttled.
     pub(super) fn stop_group(&mut self, group: Member, level: LevelId, tasks: u32, cpu: CpuId) {
-        let leaving = if tasks > 0 { self.rqs.count_leaving(group) } else { 0 };
+        let tally = if tasks > 0 { self.rqs.tally(group) } else { Tally::default() };
         if self.go_from(group, level, tasks, false, false) {
-            self.uncount(cpu, tasks as usize, leaving);
+            self.uncount(cpu, tasks as usize, tally);
         }
         if self.rqs.is_delayed(group) {
             self.discipline.end_delay(group);
@@ -363,9 +372,9 @@ impl Queues {
     }
 
     /// Tasks have left a CPU.
-    fn uncount(&mut self, cpu: CpuId, tasks: usize, leaving: usize) {
+    fn uncount(&mut self, cpu: CpuId, tasks: usize, among: Tally) {
         let queue = &mut self.rqs.cpus[cpu.index()];
-        queue.uncount(tasks, leaving);
+        queue.uncount(tasks, among);
         if queue.is_idling() && queue.nr_running() == 0 {
             self.rqs.idle.insert(cpu);
         }

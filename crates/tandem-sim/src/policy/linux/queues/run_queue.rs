@@ -42,6 +42,15 @@ pub(in crate::policy::linux) struct Push {
     pub is_for_node: bool,
 }
 
+/// How many of some tasks a CPU counts apart.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Those that have blocked and are leaving.
+    pub leaving: usize,
+    /// Those with the idle policy.
+    pub idle: usize,
+}
+
 /// The scheduler's state of a CPU (`struct rq`).
 #[derive(Clone, Debug, Default)]
 pub(in crate::policy::linux) struct RunQueue {
@@ -64,6 +73,8 @@ pub(in crate::policy::linux) struct RunQueue {
     hrtick_ns: Option<u64>,
     /// Those of them that have blocked and are leaving.
     leaving: usize,
+    /// Those of them with the idle policy (`h_nr_idle`).
+    nr_idle: usize,
     /// The queue of the task that has just blocked, until the CPU has decided what comes next.
     pub(super) blocked_at: Option<LevelId>,
     /// The CPU had no task to run at its last decision.
@@ -130,18 +141,26 @@ impl RunQueue {
         self.nr_running
     }
 
-    /// Tasks have come, some of which are leaving.
+    /// Those of them with the idle policy.
     #[inline]
-    pub(super) fn count(&mut self, tasks: usize, leaving: usize) {
-        self.nr_running += tasks;
-        self.leaving += leaving;
+    pub fn nr_idle(&self) -> usize {
+        self.nr_idle
     }
 
-    /// Tasks have left, some of which were leaving.
+    /// Tasks have come, among them these.
     #[inline]
-    pub(super) fn uncount(&mut self, tasks: usize, leaving: usize) {
+    pub(super) fn count(&mut self, tasks: usize, among: Tally) {
+        self.nr_running += tasks;
+        self.leaving += among.leaving;
+        self.nr_idle += among.idle;
+    }
+
+    /// Tasks have left, among them these.
+    #[inline]
+    pub(super) fn uncount(&mut self, tasks: usize, among: Tally) {
         self.nr_running -= tasks;
-        self.leaving -= leaving;
+        self.leaving -= among.leaving;
+        self.nr_idle -= among.idle;
     }
 
     /// Tasks that run or wait, without those that have blocked and are leaving (`h_nr_runnable`).

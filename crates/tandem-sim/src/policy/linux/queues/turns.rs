@@ -197,6 +197,9 @@ impl Queues {
 
     /// A tick on a CPU that runs the task.
     pub fn tick(&mut self, ctx: &mut Context<'_>, cpu: CpuId, task: TaskId) {
+        if self.rqs.cpus[cpu.index()].is_told_lazily() {
+            self.reschedule(ctx, cpu);
+        }
         self.charge(ctx, cpu);
         self.track(task);
         self.update_history(ctx, cpu);

@@ -12,17 +12,15 @@ use tandem_machine::ids::CpuId;
 impl Selector<'_> {
     /// An idle CPU near `target`, or `target`.
     pub(super) fn idle_sibling(&mut self, ctx: &mut Context<'_>, wake: WakeUp<'_>, target: CpuId) -> CpuId {
-        let queues = self.queues;
-        let idle = |cpu| queues.available().contains(cpu);
         let prev_is_near = wake.prev != target && self.domains.share_cache(wake.prev, target);
         // All kernels examine the target first; 3.6 does not examine the CPU where the task ran before.
         *ctx.peers_scanned += u32::from(target != wake.cpu);
-        if idle(target) {
+        if self.takes(wake.task, target) {
             return target;
         }
         if self.features.sis_prev && prev_is_near {
             *ctx.peers_scanned += 1;
-            if idle(wake.prev) {
+            if self.takes(wake.task, wake.prev) {
                 return wake.prev;
             }
         }
@@ -39,7 +37,7 @@ impl Selector<'_> {
         let span = &self.domains.span(at).cpus;
         self.idle_core(ctx, wake.allowed, span, target)
             .or_else(|| self.idle_thread(ctx, wake, span, target))
-            .or_else(|| self.idle_cpu(ctx, wake.allowed, at, target))
+            .or_else(|| self.idle_cpu(ctx, wake, at, target))
             .unwrap_or(target)
     }
 
@@ -66,7 +64,7 @@ impl Selector<'_> {
         let usable = recent != wake.prev
             && recent != target
             && self.domains.share_cache(recent, target)
-            && self.queues.available().contains(recent)
+            && self.takes(wake.task, recent)
             && wake.allowed.contains(recent);
         if usable || self.features.recent_used_cpu == RecentUsedCpu::Wakee {
             self.placement.wakers.set_recent_cpu(wake.task, wake.prev);
@@ -109,16 +107,16 @@ impl Selector<'_> {
         *ctx.peers_scanned += threads.count() as u32 - 1;
         threads
             .iter_and(wake.allowed)
-            .find(|&cpu| cpu != wake.prev && span.contains(cpu) && self.queues.available().contains(cpu))
+            .find(|&cpu| cpu != wake.prev && span.contains(cpu) && self.takes(wake.task, cpu))
     }
 
     /// 6.12: an idle CPU among the next few of the cache; the busier the cache, the fewer (`SIS_UTIL`).
-    fn idle_cpu(&self, ctx: &mut Context<'_>, allowed: &CpuMask, at: usize, target: CpuId) -> Option<CpuId> {
+    fn idle_cpu(&self, ctx: &mut Context<'_>, wake: WakeUp<'_>, at: usize, target: CpuId) -> Option<CpuId> {
         let span = self.domains.span(at);
         let mut scanned = 0;
-        let found = round_from(&span.cpus, allowed, target).take(span.idle_scan as usize).find(|&cpu| {
+        let found = round_from(&span.cpus, wake.allowed, target).take(span.idle_scan as usize).find(|&cpu| {
             scanned += 1;
-            self.queues.available().contains(cpu)
+            self.takes(wake.task, cpu)
         });
         *ctx.peers_scanned += scanned;
         found

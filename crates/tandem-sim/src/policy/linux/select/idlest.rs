@@ -219,12 +219,16 @@ impl Idlest<'_> {
         push.then_some(nth)
     }
 
-    /// The CPU of the group that became idle last, or has the least load. 3.6 uses load alone.
+    /// The CPU of the group that became idle last, or has the least load; since 5.4 rather the first that runs
+    /// idle tasks alone. 3.6 uses load alone.
     fn idlest_of(&self, ctx: &mut Context<'_>, group: &CpuMask, own: CpuId) -> CpuId {
         let mut latest_idle: Option<(Option<u64>, CpuId)> = None;
         let mut least_load: Option<(u64, CpuId)> = None;
         for cpu in group.iter_and(self.within) {
             *ctx.peers_scanned += 1;
+            if group.count() > 1 && self.features.takes_sched_idle(self.queues, self.task, cpu) {
+                return cpu;
+            }
             if self.features.idlest_by_idle_stamp && self.queues.available().contains(cpu) {
                 let since = self.queues.of(cpu).idle_since_ns();
                 if latest_idle.is_none_or(|(latest, _)| since > latest) {

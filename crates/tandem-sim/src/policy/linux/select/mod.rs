@@ -20,10 +20,11 @@ mod wake_affine;
 use super::counters::PlacementCounters;
 use super::domains::DomainTree;
 use super::domains::Flags;
-use super::features::{PlacementFeatures, RecentUsedCpu, WakeWide};
+use super::features::{PlacementFeatures, RecentUsedCpu, SchedIdle, WakeWide};
 use super::queues::Runqueues;
 use super::{Context, SoftAffinity};
 use crate::policy::Reason;
+use crate::scenario::TaskPolicy;
 use idlest::Idlest;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
@@ -150,6 +151,12 @@ impl Selector<'_> {
         Some(if pull { wake.cpu } else { wake.prev })
     }
 
+    /// Whether the task finds a CPU idle or, where that is as good, with nothing but idle tasks
+    /// (`choose_idle_cpu()`).
+    fn takes(&self, task: TaskId, cpu: CpuId) -> bool {
+        self.queues.available().contains(cpu) || self.features.takes_sched_idle(self.queues, task, cpu)
+    }
+
     fn wake_affine<'a>(&'a self, wake: &'a WakeUp<'a>) -> WakeAffine<'a> {
         let Self { queues, domains, placement, features, .. } = self;
         WakeAffine { queues, domains, wakers: &placement.wakers, features, wake }
@@ -196,6 +203,18 @@ impl Selector<'_> {
             counters.soft_preferred += 1;
             preferred
         }
+    }
+}
+
+impl PlacementFeatures {
+    /// Whether a CPU runs idle tasks alone, and that is as good for this task as if it idled.
+    fn takes_sched_idle(&self, queues: &Runqueues, task: TaskId, cpu: CpuId) -> bool {
+        let heeds = match self.sched_idle {
+            SchedIdle::Never => false,
+            SchedIdle::Any => true,
+            SchedIdle::NotIdle => queues.entity(task).policy != TaskPolicy::Idle,
+        };
+        heeds && queues.runs_idle_tasks(cpu)
     }
 }
 

@@ -209,6 +209,21 @@ fn resched_curr_lazy_sends_no_interrupt_but_to_a_cpu_that_idles_or_has_a_wake_li
     assert_eq!(kicked, [CPU], "it idles");
 }
 
+/// Task 0, a thread of the kernel, runs; task 1 wakes up there and should run instead.
+#[test]
+fn sched_tick_makes_a_thread_of_the_kernel_reschedule_that_a_wake_up_has_asked_lazily() {
+    let mut hand = on_cpu(of(LinuxEra::V7_3), &[(0, 9_000_000), (0, 9_000_000)], 0);
+    hand.facts[0].is_kernel_thread = true;
+    hand.ask(|linux, ctx| linux.queues.leave_at_last(ctx, TaskId(1)));
+    hand.discipline().eevdf_mut().task_mut(TaskId(1)).lag = 1_000_000;
+    let wake = Reason::Wake { waker: None, cpu: BY, sync: false };
+    let (kicked, later) = asked(&mut hand, |linux, ctx| linux.enqueue(ctx, TaskId(1), CPU, wake));
+    assert_eq!((kicked, later), (vec![], vec![]), "it does not return to user space");
+    assert!(hand.linux.queues.of(CPU).is_told_lazily());
+    let (kicked, _) = asked(&mut hand, |linux, ctx| linux.tick(ctx, CPU, TaskId(0)));
+    assert!(kicked.contains(&CPU));
+}
+
 /// Task 0 blocks while it is ahead by 0.5 ms, and wakes up after task 1 has run for 3 ms.
 #[test]
 fn requeue_delayed_entity_goes_by_the_last_charge_until_7_3_charges_first() {

@@ -150,6 +150,7 @@ impl Replay {
             weight: weight_of_nice(nice),
             hard_affinity: Arc::new(machine.all_cpus().clone()),
             nice,
+            policy: TaskPolicy::Normal,
             soft_affinity: None,
             past_cpu: None,
             is_kernel_thread: false,

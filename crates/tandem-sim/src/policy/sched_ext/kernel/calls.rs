@@ -3,7 +3,7 @@
 use super::super::functions::Function;
 use super::super::settings::SchedExtSettings;
 use super::super::structures::{Field, field};
-use super::super::types::{InsertVtimeArgs, SCX_DSQ_GLOBAL, SelectCpuAndArgs};
+use super::super::types::{InsertVtimeArgs, RunQueue, SCX_DSQ_GLOBAL, SelectCpuAndArgs};
 use super::insertions::Purpose;
 use super::iteration::Iteration;
 use super::run_queues::CpuState;
@@ -121,8 +121,9 @@ impl Kernel for ScxKernel {
                 self.insertions.cancel();
                 0
             }
-            F::MoveToLocal => {
-                let arguments = [a[0], a[1]];
+            F::MoveToLocal | F::MoveToLocalFlags => {
+                let has_flags = Function::from_number(function) == F::MoveToLocalFlags;
+                let arguments = [a[0], if has_flags { a[1] } else { 0 }];
                 return flag(self.insertions.consume(&mut self.run_queues, state, self.cpu, arguments));
             }
             F::Move | F::MoveVtime => {
@@ -194,12 +195,8 @@ impl Kernel for ScxKernel {
             }
             F::CpuRunQueue => self.run_queues.cpus[self.cpu_named(a[0])?].rq,
             F::CpuCurrent => {
-                let cpu = self.cpu_named(a[0])?;
-                match self.run_queues.cpus[cpu] {
-                    CpuState { curr: Some(task), .. } => self.run_queues.tasks[task].address,
-                    CpuState { is_taken: true, .. } => self.intruder,
-                    CpuState { .. } => 0,
-                }
+                let (offset, bytes) = field!(RunQueue, curr);
+                state.memory.load(self.run_queues.cpus[self.cpu_named(a[0])?].rq + offset, bytes)?
             }
             F::CpuCount => self.machine.cpu_count() as u64,
             F::NodeCount => self.machine.node_count() as u64,

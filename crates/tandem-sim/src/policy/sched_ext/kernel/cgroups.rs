@@ -27,13 +27,20 @@ pub struct CgroupState {
     pub quota_us: u64,
     pub period_us: u64,
     name: Option<CgroupName>,
+    /// The last part of its path, as `struct kernfs_node` has it.
+    file_name: String,
 }
 
 /// No limit, us.
 const RUNTIME_INF: u64 = u64::MAX;
 
 impl CgroupState {
-    fn new(name: Option<CgroupName>, id: u64, parent: Option<usize>, weight: u64) -> Self {
+    fn new(
+        (name, file_name): (Option<CgroupName>, String),
+        id: u64,
+        parent: Option<usize>,
+        weight: u64,
+    ) -> Self {
         Self {
             address: 0,
             css_set: 0,
@@ -43,6 +50,7 @@ impl CgroupState {
             quota_us: RUNTIME_INF,
             period_us: BandwidthLimit::DEFAULT_PERIOD_US,
             name,
+            file_name,
         }
     }
 
@@ -89,9 +97,9 @@ impl Cgroups {
     pub fn new(cgroups: &[scenario::Cgroup], vms: &[VmFacts]) -> Self {
         const ROOT_ID: u64 = 1;
         let below = |cgroup: Option<usize>| cgroup.map_or(0, |cgroup| cgroup + 1);
-        let mut groups = vec![CgroupState::new(None, ROOT_ID, None, USUAL_WEIGHT)];
+        let mut groups = vec![CgroupState::new((None, String::new()), ROOT_ID, None, USUAL_WEIGHT)];
         for (at, cgroup) in cgroups.iter().enumerate() {
-            let name = Some(CgroupName::Declared(at));
+            let name = (Some(CgroupName::Declared(at)), cgroup.name().to_owned());
             let id = ROOT_ID + 1 + at as u64;
             let mut state = CgroupState::new(name, id, Some(below(cgroup.parent)), cgroup.weight.into());
             state.set_limit(cgroup.limit);
@@ -103,7 +111,7 @@ impl Cgroups {
             if vm.is_cgroup {
                 let weight = u64::from(vm.weight) * USUAL_WEIGHT / u64::from(VmFacts::USUAL_WEIGHT);
                 let id = ROOT_ID + 1 + (cgroups.len() + at) as u64;
-                let name = Some(CgroupName::OfVm(at.into()));
+                let name = (Some(CgroupName::OfVm(at.into())), format!("vm-{at}"));
                 groups.push(CgroupState::new(name, id, Some(cgroup), weight));
                 cgroup = groups.len() - 1;
             }
@@ -119,6 +127,10 @@ impl Cgroups {
             let CgroupState { id, parent, .. } = self.groups[at];
             let kn = state.memory.allocate(KernfsNode::SIZE)?;
             store(&mut state.memory, kn, field!(KernfsNode, id), id)?;
+            let file_name = self.groups[at].file_name.as_bytes();
+            let text = state.memory.allocate(file_name.len() + 1)?;
+            state.memory.slice_mut(text, file_name.len())?.copy_from_slice(file_name);
+            store(&mut state.memory, kn, field!(KernfsNode, name), text)?;
             let cgroup = state.memory.allocate(Cgroup::SIZE)?;
             let mut path = parent.map_or_else(Vec::new, |parent| paths[parent].clone());
             let level = path.len();

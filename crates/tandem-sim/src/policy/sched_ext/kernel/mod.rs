@@ -32,7 +32,7 @@ pub use timers::Timers;
 
 use super::callbacks::Callbacks;
 use super::settings::{KernelVersion, SchedExtSettings};
-use super::structures::{TaskBlock, field, store};
+use super::structures::{Field, TaskBlock, field, store};
 use super::types::{CPUTIME_STEAL, ExitTaskArgs, RunQueue, Task};
 use crate::policy::TaskFacts;
 use idle::IdleCpus;
@@ -45,11 +45,13 @@ use tandem_ebpf::{Fault, Kernel, State};
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
-use tasks::NewTask;
+use tasks::{NewTask, PF_KTHREAD};
 
 /// Age of the kernel when a run begins, ns: no clock that a program reads shows 0.
 const BOOTED_NS: u64 = 1_000_000_000;
 
+/// The task that runs where no other does (`PF_IDLE`).
+const PF_IDLE: u64 = 2;
 const SCHED_FIFO: u64 = 1;
 /// Priority of the task that takes CPUs: in the middle of the real-time range.
 const INTRUDER_RT_PRIORITY: u64 = 50;
@@ -134,8 +136,7 @@ impl ScxKernel {
         self.idle.prepare(state, &self.sets, &online, self.version)?;
         self.exit_task_args = state.memory.allocate(ExitTaskArgs::SIZE)?;
         let run_queues = &mut self.run_queues;
-        run_queues.idle_task = state.memory.allocate(TaskBlock::SIZE)?;
-        store(&mut state.memory, run_queues.idle_task, field!(TaskBlock, number), u64::MAX)?;
+        run_queues.idle_task = state.memory.allocate(TaskBlock::SIZE + self.sets.bytes())?;
         for cpu in 0..self.machine.cpu_count() {
             run_queues.queues.prepare_local(state, cpu)?;
             let rq = match state.variable("runqueues", cpu) {
@@ -147,7 +148,24 @@ impl ScxKernel {
             run_queues.cpus[cpu].steal = stat.map_or(0, |stat| stat + CPUTIME_STEAL as u64 * 8);
         }
         run_queues.queues.prepare_global(state)?;
-        self.cgroups.make(state)
+        self.cgroups.make(state)?;
+        self.describe(state, self.run_queues.idle_task, &[(field!(Task, flags), PF_IDLE | PF_KTHREAD)])
+    }
+
+    /// Fills the structure of a task of the kernel's own, which the scheduler does not have: what all of them
+    /// share, and more.
+    fn describe(&self, state: &mut State, address: u64, more: &[(Field, u64)]) -> Result<(), Fault> {
+        let shared = [
+            (field!(Task, cpus_ptr), self.sets.possible()),
+            (field!(Task, nr_cpus_allowed), self.machine.cpu_count() as u64),
+            (field!(TaskBlock, number), u64::MAX),
+            (field!(TaskBlock, cgroup), self.cgroups.root()),
+            (field!(TaskBlock, address), address),
+        ];
+        shared
+            .iter()
+            .chain(more)
+            .try_for_each(|&(field, value)| store(&mut state.memory, address, field, value))
     }
 
     /// An event happens now, on a CPU or from outside of all CPUs.
@@ -279,18 +297,13 @@ impl ScxKernel {
     /// Shows programs that a task of a higher class runs on a CPU; returns its address.
     pub fn show_intruder(&mut self, state: &mut State, cpu: usize) -> Result<(), Fault> {
         if self.intruder == 0 {
-            self.intruder = state.memory.allocate(TaskBlock::SIZE)?;
-            for (field, value) in [
+            self.intruder = state.memory.allocate(TaskBlock::SIZE + self.sets.bytes())?;
+            let more = [
                 (field!(Task, policy), SCHED_FIFO),
                 (field!(Task, rt_priority), INTRUDER_RT_PRIORITY),
                 (field!(Task, prio), PRIO_OF_RT_0 - INTRUDER_RT_PRIORITY),
-                (field!(Task, cpus_ptr), self.sets.possible()),
-                (field!(Task, nr_cpus_allowed), self.machine.cpu_count() as u64),
-                (field!(TaskBlock, number), u64::MAX),
-                (field!(TaskBlock, cgroup), self.cgroups.root()),
-            ] {
-                store(&mut state.memory, self.intruder, field, value)?;
-            }
+            ];
+            self.describe(state, self.intruder, &more)?;
         }
         store(&mut state.memory, self.run_queues.cpus[cpu].rq, field!(RunQueue, curr), self.intruder)
     }

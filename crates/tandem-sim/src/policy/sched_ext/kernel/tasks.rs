@@ -1,6 +1,6 @@
 //! The tasks of the scheduler: their structures, which programs see, and the kernel's other state of them.
 
-use super::super::structures::{Field, TaskBlock, field};
+use super::super::structures::{Field, TaskBlock, field, word};
 use super::super::types::{SCX_SLICE_DFL, SignalStruct, Task};
 use super::cgroups::{Belonging, USUAL_WEIGHT};
 use super::number_map::NumberMap;
@@ -16,7 +16,7 @@ use tandem_machine::ids::{CpuId, TaskId};
 pub const PF_EXITING: u64 = 4;
 
 /// A thread of the kernel (`PF_KTHREAD`).
-const PF_KTHREAD: u64 = 0x20_0000;
+pub const PF_KTHREAD: u64 = 0x20_0000;
 
 /// Where a runnable task waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +117,8 @@ impl Tasks {
             self.states.resize(task.index() + 1, TaskState::NONE);
         }
         let NewTask { facts, belonging, cpu, clock_ns } = new;
-        let address = state.memory.allocate(TaskBlock::SIZE)?;
-        let cpus_mask = state.memory.allocate(sets.bytes())?;
+        let address = state.memory.allocate(TaskBlock::SIZE + sets.bytes())?;
+        let cpus_mask = address + TaskBlock::SIZE as u64;
         let pid = self.next_pid;
         self.next_pid += 1;
         self.by_pid.insert(pid, task);
@@ -137,6 +137,7 @@ impl Tasks {
             (field!(Task, prio), prio),
             (field!(Task, static_prio), prio),
             (field!(Task, normal_prio), prio),
+            (field!(Task, policy), facts.policy.number().into()),
             (field!(Task, cpus_ptr), cpus_mask),
             (field!(Task, group_leader), address),
             (field!(Task, real_parent), address),
@@ -189,13 +190,11 @@ impl Tasks {
     /// Frees the structure of a task that has ended.
     pub fn end(&mut self, state: &mut State, sets: &CpuSets, task: TaskId) {
         self.set(state, task, field!(TaskBlock, address), 0);
-        let TaskState { address, cpus_mask, signal, pid, .. } =
-            std::mem::replace(&mut self[task], TaskState::NONE);
+        let TaskState { address, signal, pid, .. } = std::mem::replace(&mut self[task], TaskState::NONE);
         count_thread(state, signal, -1).expect("the kernel's own structures are in memory");
         self.by_pid.remove(&pid);
         state.forget(address);
-        state.memory.free(address, TaskBlock::SIZE);
-        state.memory.free(cpus_mask, sets.bytes());
+        state.memory.free(address, TaskBlock::SIZE + sets.bytes());
     }
 
     /// Sets the PID of the next task; returns the value before.
@@ -259,6 +258,30 @@ impl Tasks {
     pub fn add(&self, state: &mut State, task: TaskId, field: Field, amount: u64) {
         let value = self.get(state, task, field).wrapping_add(amount);
         self.set(state, task, field, value);
+    }
+
+    /// A task waits for a CPU from now on (`sched_info_enqueue()`).
+    #[inline]
+    pub fn note_waits(&self, state: &mut State, task: TaskId, clock_ns: u64) {
+        self.set(state, task, field!(Task, sched_info.last_queued), clock_ns);
+    }
+
+    /// A task gets a CPU (`sched_info_arrive()`).
+    #[inline]
+    pub fn note_arrives(&self, state: &mut State, task: TaskId, clock_ns: u64) {
+        let Some(block) = self.block(state, task) else { return };
+        let queued_ns = std::mem::take(word(block, field!(Task, sched_info.last_queued)));
+        let waited_ns = match u64::from_le_bytes(queued_ns) {
+            0 => 0,
+            queued_ns => clock_ns.saturating_sub(queued_ns),
+        };
+        for (field, more) in
+            [(field!(Task, sched_info.run_delay), waited_ns), (field!(Task, sched_info.pcount), 1)]
+        {
+            let place = word(block, field);
+            *place = u64::from_le_bytes(*place).wrapping_add(more).to_le_bytes();
+        }
+        *word(block, field!(Task, sched_info.last_arrival)) = clock_ns.to_le_bytes();
     }
 
     /// Sets flags of sched_ext in a task's structure, or clears them.

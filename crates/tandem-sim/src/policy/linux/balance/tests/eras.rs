@@ -1,6 +1,7 @@
 //! What balancing of 6.12, 6.18 and 7.3 does differently.
 
 use super::*;
+use crate::scenario::TaskPolicy;
 
 fn attempt(it: &Situation, cpu: u32, idleness: Idleness) -> Attempt {
     let cpu = CpuId(cpu);
@@ -154,5 +155,24 @@ fn sched_balance_running_lets_one_cpu_at_a_time_balance_between_nodes() {
         let level = it.linux.domains.of(CpuId(4)).len() - 1;
         let takes = [4, 5].map(|cpu| balance(&mut it, cpu, level, Idleness::Newly) == Outcome::Moved(1));
         assert_eq!(takes, [true, second_takes], "{era:?}");
+    }
+}
+
+/// Three tasks of this policy on CPU 0, one of which has just run.
+#[test]
+fn task_hot_never_finds_an_idle_task() {
+    for era in [V3_6, V4_2, V5_2, V6_12, V6_18, V7_3] {
+        for (policy, hot) in
+            [(TaskPolicy::Normal, true), (TaskPolicy::Batch, true), (TaskPolicy::Idle, false)]
+        {
+            let mut it = Situation::new(era, Topology, one_node(1, 2, 1));
+            it.policy = policy;
+            let tasks = fill(&mut it, 0, 3);
+            let waiting = *tasks.iter().find(|&&task| it.linux.queues.entity(task).queued).unwrap();
+            it.linux.queues.entity_mut(waiting).exec_start_ns = it.linux.queues.of(CpuId(0)).clock_ns();
+            let attempt = attempt(&it, 1, Idleness::Idle);
+            let verdict = it.ask(|linux, ctx| linux.balancer().verdict(ctx, attempt, waiting, Unit::Tasks));
+            assert_eq!(verdict == detach::Verdict::Hot, hot, "{era:?}, {policy:?}");
+        }
     }
 }
