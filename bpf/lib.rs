@@ -18,6 +18,20 @@ pub use skeleton::{OpenTandemSkel, TandemSkel, TandemSkelBuilder, types};
 /// The object file itself.
 pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tandem.bpf.o"));
 
+/// Headers for the sources of other schedulers.
+pub mod headers {
+    #[allow(missing_docs)]
+    mod packed {
+        include!(concat!(env!("OUT_DIR"), "/headers.rs"));
+    }
+
+    /// The path by which a source includes each, and its text, compressed with zstd: those of sched-ext/scx and of
+    /// libbpf, and the kernel's types, `vmlinux.h`.
+    pub const HEADERS: &[(&str, &[u8])] = packed::HEADERS;
+    /// The architecture of the kernel's types, as its own macros name it: `x86`.
+    pub const TARGET: &str = packed::TARGET;
+}
+
 /// The source of the counters, with their descriptions: one `COUNTER(name, "description")` per line.
 pub const COUNTERS_H: &str = include_str!("counters.h");
 
