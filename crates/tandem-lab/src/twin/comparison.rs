@@ -1,15 +1,17 @@
 //! Measures of a recording beside those of runs of its model, as a table and as JSON.
 
+use super::grouping::TOTAL;
+use super::guest::GuestTwin;
 use super::measures::{Measures, Migrations};
-use super::model::{Model, Wakeups};
-use super::replay::Measured;
-use super::trust::Doubt;
+use super::model::{ModelTask, Wakeups};
+use super::replay::{Measured, Twin, unfinished};
+use super::together::Clocks;
+use super::trust::{Doubt, doubts};
 use crate::statistics::{mean, t_quantile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use tandem_file::shown::readable;
-use tandem_recording::Recording;
+use tandem_file::shown::{readable, shortened};
 
 /// The measures of a group, in the units of people.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -182,6 +184,36 @@ impl Off {
     }
 }
 
+/// A guest that was recorded, too, and how its recording fits that of the host.
+#[derive(Clone, Debug, Serialize)]
+pub struct Matched {
+    /// The name of its VM.
+    pub name: String,
+    /// How its clock differs from the host's.
+    #[serde(flatten)]
+    pub clocks: Clocks,
+    /// Events that its recording has lost.
+    pub lost_events: u64,
+    /// Time in which its tasks had vCPUs that slept in the host, s.
+    pub stalled_s: f64,
+    /// The same, as a share of the time in which its tasks ran, percent.
+    pub stalled_pct: f64,
+}
+
+impl Matched {
+    fn of(guest: &GuestTwin<'_>) -> Self {
+        let stalled_s = guest.model.stalled_ns as f64 / 1e9;
+        let ran_s = guest.measured().iter().map(|group| group.run_ns).sum::<u64>() as f64 / 1e9;
+        Self {
+            name: guest.recorded.name.clone(),
+            clocks: guest.recorded.clocks,
+            lost_events: guest.recorded.recording.about.lost_events(),
+            stalled_s,
+            stalled_pct: if ran_s > 0.0 { 100.0 * stalled_s / ran_s } else { 0.0 },
+        }
+    }
+}
+
 /// A recording beside the runs of its model.
 #[derive(Clone, Debug)]
 pub struct Comparison {
@@ -195,7 +227,15 @@ pub struct Comparison {
     pub runs: usize,
     /// Runs in which not all work was done in the longest time that they may take.
     pub incomplete: usize,
-    /// Of all tasks.
+    /// The same of the runs in the recorded situation, if that is another one.
+    pub incomplete_as_recorded: usize,
+    /// The longest that a run may take, ns.
+    pub longest_ns: u64,
+    /// That not all work was done, in sentences without their ends.
+    unfinished: Vec<String>,
+    /// Guests that were recorded, too.
+    pub guests: Vec<Matched>,
+    /// Of all tasks of the host.
     pub total: Pair,
     /// Of each group, that with the most CPU time first.
     pub groups: Vec<Pair>,
@@ -203,15 +243,21 @@ pub struct Comparison {
 
 impl Comparison {
     /// Of a recording and runs of its model, of which there is at least one. `baseline` are runs in the recorded
-    /// situation, the same ones if that is the question. `doubts` are about the tasks of the model.
-    pub fn new(
-        recording: &Recording,
-        model: &Model,
-        recorded: &Measured,
-        runs: &[Measured],
-        baseline: &[Measured],
-        doubts: &[Vec<Doubt>],
-    ) -> Self {
+    /// situation, the same ones if that is the question.
+    pub fn new(twin: &Twin<'_>, recorded: &Measured, runs: &[Measured], baseline: &[Measured]) -> Self {
+        let incomplete = |runs: &[Measured]| runs.iter().filter(|run| !run.is_complete).count();
+        // The runs as recorded may be the same ones.
+        let others = if std::ptr::eq(runs, baseline) { &[] } else { baseline };
+        let model = &twin.model;
+        // Tasks with their groups, those of guests after the host's.
+        let mut members: Vec<(usize, &ModelTask, Vec<Doubt>)> = Vec::new();
+        let mut first_group = 0;
+        let guests = twin.guests.iter().map(|guest| (&guest.recorded.recording, &guest.model));
+        for (recording, model) in std::iter::once((twin.recording, model)).chain(guests) {
+            let of_tasks = model.tasks.iter().zip(doubts(recording, model));
+            members.extend(of_tasks.map(|(task, doubts)| (first_group + task.group, task, doubts)));
+            first_group += model.groups.len();
+        }
         let baseline = |of: &dyn Fn(&Measured) -> &Measures| {
             let rows: Vec<Row> = baseline.iter().map(|run| Row::from(of(run))).collect();
             Simulated::of(&rows).mean
@@ -220,15 +266,15 @@ impl Comparison {
             |name: &str, recorded: &Measures, of: &dyn Fn(&Measured) -> &Measures, group: Option<usize>| {
                 let rows: Vec<Row> = runs.iter().map(|run| Row::from(of(run))).collect();
                 let members = || {
-                    let all = model.tasks.iter().zip(doubts);
-                    all.filter(move |(task, _)| group.is_none_or(|group| task.group == group))
+                    let is_in = move |at: usize| group.map_or(at < model.groups.len(), |group| at == group);
+                    members.iter().filter(move |(at, ..)| is_in(*at))
                 };
                 let mut counted = BTreeMap::new();
-                for doubt in members().flat_map(|(_, doubts)| doubts) {
+                for doubt in members().flat_map(|(_, _, doubts)| doubts) {
                     *counted.entry(*doubt).or_default() += 1;
                 }
                 let mut wakeups = Wakeups::default();
-                members().for_each(|(task, _)| wakeups += task.wakeups);
+                members().for_each(|(_, task, _)| wakeups += task.wakeups);
                 let moved = |of_run: fn(&Migrations) -> u64| {
                     mean(runs.iter().map(|run| of_run(&of(run).migrations) as f64)).unwrap_or(0.0)
                 };
@@ -248,7 +294,7 @@ impl Comparison {
                     off: Off::new(&Row::from(recorded), &baseline(of), model.length_ns as f64 / 1e9),
                 }
             };
-        let mut groups: Vec<Pair> = (model.groups.iter().enumerate())
+        let mut groups: Vec<Pair> = (twin.groups.iter().enumerate())
             .map(|(at, name)| {
                 pair(name, &recorded.groups[at], &move |run: &Measured| &run.groups[at], Some(at))
             })
@@ -256,11 +302,21 @@ impl Comparison {
         groups.sort_by(|a, b| b.recorded.run_s.total_cmp(&a.recorded.run_s));
         Self {
             attributed_pct: model.wakeups.attributed_pct(),
-            lost_events: recording.about.lost_events(),
+            lost_events: twin.recording.about.lost_events(),
             breaks: model.breaks,
             runs: runs.len(),
-            incomplete: runs.iter().filter(|run| !run.is_complete).count(),
-            total: pair("total", &recorded.total, &|run: &Measured| &run.total, None),
+            incomplete: incomplete(runs),
+            incomplete_as_recorded: incomplete(others),
+            longest_ns: runs.iter().map(|run| run.longest_ns).max().unwrap_or(0),
+            unfinished: [
+                unfinished(runs),
+                unfinished(others).map(|words| format!("of the situation as it was recorded, {words}")),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
+            guests: twin.guests.iter().map(Matched::of).collect(),
+            total: pair(TOTAL, &recorded.total, &|run: &Measured| &run.total, None),
             groups,
         }
     }
@@ -300,12 +356,17 @@ impl Comparison {
             "turns_without_end": self.breaks,
             "runs": self.runs,
             "incomplete_runs": self.incomplete,
+            "incomplete_runs_as_recorded": self.incomplete_as_recorded,
+            "longest_run_s": self.longest_ns as f64 / 1e9,
+            "guests": self.guests,
             "total": of_pair(&self.total),
             "groups": groups.collect::<Vec<_>>(),
         })
     }
 }
 
+/// Share of a guest's time in which its vCPUs may have slept before that is said, percent: an assumption.
+const STALLED_PCT: f64 = 2.0;
 /// Groups that a table shows.
 const GROUPS_SHOWN: usize = 15;
 /// Characters of a group's name that a table shows.
@@ -329,7 +390,7 @@ impl fmt::Display for Comparison {
             "span s"
         )?;
         for pair in std::iter::once(&self.total).chain(self.groups.iter().take(GROUPS_SHOWN)) {
-            let name: String = readable(&pair.group, &[]).chars().take(NAME_WIDTH).collect();
+            let name = shortened(&readable(&pair.group, &[]), NAME_WIDTH);
             line(f, &name, "recorded", &pair.recorded)?;
             line(f, "", "simulated", &pair.simulated.mean)?;
         }
@@ -342,12 +403,28 @@ impl fmt::Display for Comparison {
             "The cause of {:.1}% of the wake-ups is known; {} events were lost; means of {} runs.",
             self.attributed_pct, self.lost_events, self.runs
         )?;
-        if self.incomplete > 0 {
+        for guest in &self.guests {
+            writeln!(f, "The guest of {}: {}.", readable(&guest.name, &[]), guest.clocks)?;
+        }
+        for guest in self.guests.iter().filter(|guest| guest.stalled_pct > STALLED_PCT) {
             writeln!(
                 f,
-                "Not trusted: in {} runs not all of the recorded work came to its end.",
-                self.incomplete
+                "Not trusted: {:.0}% of the time of {}'s tasks its vCPUs slept in the host, as for the emulation of a \
+                 device, which takes no time in the replay.",
+                guest.stalled_pct,
+                readable(&guest.name, &[])
             )?;
+        }
+        for guest in self.guests.iter().filter(|guest| guest.lost_events > 0) {
+            writeln!(
+                f,
+                "Not trusted: {} events of the guest of {} were lost.",
+                guest.lost_events,
+                readable(&guest.name, &[])
+            )?;
+        }
+        for words in &self.unfinished {
+            writeln!(f, "Not trusted: {words}.")?;
         }
         if self.lost_events > 0 {
             writeln!(f, "Not trusted: what ran when events were lost is not known.")?;

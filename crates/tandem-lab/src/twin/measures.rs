@@ -66,6 +66,13 @@ impl Migrations {
 }
 
 impl Measures {
+    /// Adds those of the same group in another copy of its kernel.
+    pub(super) fn add_copy(&mut self, other: &Self) {
+        self.add(other);
+        self.waits_ns.sort_unstable();
+        self.span_ns = self.span_ns.max(other.span_ns);
+    }
+
     /// Adds those of another group. Waits are not in order then.
     fn add(&mut self, other: &Self) {
         self.run_ns = self.run_ns.saturating_add(other.run_ns);

@@ -1,5 +1,6 @@
 //! The model of a recording: programs with their dependencies.
 
+use super::grouping::Group;
 use std::ops::AddAssign;
 
 /// What tasks of a recording did and waited for, whatever scheduler they had.
@@ -7,8 +8,10 @@ use std::ops::AddAssign;
 pub struct Model {
     /// The tasks that were there, in the order in which the recording met them.
     pub tasks: Vec<ModelTask>,
-    /// Names of the groups that they are in.
+    /// Names of the groups that they are in, of which no two are the same.
     pub groups: Vec<String>,
+    /// What makes each of these.
+    pub kinds: Vec<Group>,
     /// How many gates they have.
     pub gates: u32,
     /// Wake-ups by what caused them.
@@ -17,6 +20,9 @@ pub struct Model {
     pub breaks: u64,
     /// Length of the recording, ns.
     pub length_ns: u64,
+    /// In a guest, time in which its tasks had vCPUs that slept in the host, as they do until a device has been
+    /// emulated, ns.
+    pub stalled_ns: u64,
 }
 
 /// A task of a model.

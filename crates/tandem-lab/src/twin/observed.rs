@@ -1,12 +1,14 @@
 //! A run of the simulator as events of a recording.
 
 use tandem_machine::Machine;
+use tandem_machine::ids::KernelId;
 use tandem_recording::{Context, Event, Kind, NO_TASK, TaskState};
 use tandem_sim::trace::{self, EventKind, Observer};
 
-/// Turns events of the host's kernel into those of a recording, and passes them on.
+/// Turns events of a kernel into those of a recording, and passes them on.
 pub struct Observed<'a, F> {
     machine: &'a Machine,
+    kernel: KernelId,
     /// Takes each event.
     next: F,
     /// Tasks that have begun.
@@ -14,9 +16,14 @@ pub struct Observed<'a, F> {
 }
 
 impl<'a, F: FnMut(&Event)> Observed<'a, F> {
-    /// Of runs on that machine.
+    /// Of the host in runs on that machine.
     pub fn new(machine: &'a Machine, next: F) -> Self {
-        Self { machine, next, known: Vec::new() }
+        Self::of_kernel(KernelId::HOST, machine, next)
+    }
+
+    /// Of that kernel, which sees such a machine.
+    pub fn of_kernel(kernel: KernelId, machine: &'a Machine, next: F) -> Self {
+        Self { machine, kernel, next, known: Vec::new() }
     }
 }
 
@@ -33,7 +40,7 @@ impl<F> Observed<'_, F> {
 
 impl<F: FnMut(&Event)> Observer for Observed<'_, F> {
     fn observe(&mut self, event: trace::Event) {
-        if event.kernel != tandem_machine::ids::KernelId::HOST {
+        if event.kernel != self.kernel {
             return;
         }
         let task = event.task.0;
@@ -57,5 +64,14 @@ impl<F: FnMut(&Event)> Observer for Observed<'_, F> {
         };
         let cpu = self.machine.cpu(cpu).os_index;
         (self.next)(&Event { at_ns: event.at_ns, cpu, kind, task, other, detail });
+    }
+}
+
+/// Several kernels of a run.
+pub struct Kernels<'a, F>(pub Vec<Observed<'a, F>>);
+
+impl<F: FnMut(&Event)> Observer for Kernels<'_, F> {
+    fn observe(&mut self, event: trace::Event) {
+        self.0.iter_mut().for_each(|kernel| kernel.observe(event));
     }
 }

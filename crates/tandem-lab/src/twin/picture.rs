@@ -37,7 +37,11 @@ pub fn html(name: &str, answer: &WhatIf) -> Result<String, askama::Error> {
         let shown = |of: fn(&Outcome) -> Shown| {
             total.map_or_else(|| answer.problem.clone().unwrap_or_default(), |total| of(total).words())
         };
-        (answer.variant, answer.words.clone(), shown(|it| it.wait_s), shown(|it| it.wait_p99_us))
+        let words = match (&answer.problem, total) {
+            (Some(problem), Some(_)) => format!("{}; not trusted: {problem}", answer.words),
+            _ => answer.words.clone(),
+        };
+        (answer.variant, words, shown(|it| it.wait_s), shown(|it| it.wait_p99_us))
     });
     Page { name, answer, off, pictures, rows: rows.collect() }.render()
 }

@@ -9,7 +9,8 @@
 //! settings than the replay can tell apart.
 
 use super::comparison::Row;
-use super::replay::{Measured, Twin};
+use super::grouping::TOTAL;
+use super::replay::{Measured, Twin, unfinished};
 use super::situation::Situation;
 use crate::statistics::{Effect, mean, paired_effect};
 use rand_core::{Rng, SeedableRng};
@@ -72,7 +73,7 @@ impl Objective {
         let (name, group) = match rest.split_once('(') {
             Some((name, rest)) => {
                 let group = rest.strip_suffix(')').ok_or("the parenthesis is not closed")?;
-                (name, Some(group.to_owned()).filter(|group| group != "total"))
+                (name, Some(group.to_owned()).filter(|group| group != TOTAL))
             }
             None => (rest, None),
         };
@@ -89,8 +90,7 @@ impl Objective {
     }
 
     fn value(&self, twin: &Twin<'_>, run: &Measured) -> f64 {
-        let at =
-            self.group.as_ref().and_then(|group| twin.model.groups.iter().position(|name| name == group));
+        let at = self.group.as_ref().and_then(|group| twin.groups.iter().position(|name| name == group));
         let row = Row::from(at.map_or(&run.total, |at| &run.groups[at]));
         match self.measure {
             Measure::Run => row.run_s,
@@ -164,6 +164,8 @@ pub struct Tuned {
     pub held_out: (f64, f64),
     /// The difference on other seeds.
     pub effect: Option<Effect>,
+    /// That not all of the work was done on other seeds.
+    pub problem: Option<String>,
     /// How many other seeds there were.
     pub held_out_seeds: usize,
     larger_is_better: bool,
@@ -179,7 +181,7 @@ impl Tuned {
             (None, Some(effect)) => (effect.percent, effect.percent),
             (None, None) => return false,
         };
-        if self.larger_is_better { low > 0.0 } else { high < 0.0 }
+        self.problem.is_none() && if self.larger_is_better { low > 0.0 } else { high < 0.0 }
     }
 }
 
@@ -198,23 +200,20 @@ pub fn tune(
 ) -> Result<Tuned, String> {
     let training: Vec<u64> = (0..TRAINING_SEEDS).map(|at| seed.wrapping_add(at)).collect();
     let others: Vec<u64> = (0..OTHER_SEEDS).map(|at| seed.wrapping_add(TRAINING_SEEDS + at)).collect();
-    let run = |settings: &Settings, seeds: &[u64]| -> Result<Vec<f64>, String> {
+    let run = |settings: &Settings, seeds: &[u64]| -> Result<Vec<Measured>, String> {
         let mut situation = situation.clone();
         situation.set_tandem(settings)?;
-        let runs = twin.run_all(&situation, seeds).map_err(|error| error.to_string())?;
-        // What is not done in time is no success.
-        let worst = if objective.is_larger_better { 0.0 } else { f64::INFINITY };
-        let value = |run: &Measured| if run.is_complete { objective.value(twin, run) } else { worst };
-        Ok(runs.iter().map(value).collect())
+        twin.run_all(&situation, seeds)
     };
+    let values =
+        |runs: &[Measured]| -> Vec<f64> { runs.iter().map(|run| objective.value(twin, run)).collect() };
     let mean_of = |values: &[f64]| mean(values.iter().copied()).unwrap_or(0.0);
     let defaults = Settings::default();
-    let first = mean_of(&run(&defaults, &training)?);
-    if !first.is_finite() {
-        return Err(
-            "with the defaults not all of the recorded work is done in the time that a run may take".into()
-        );
+    let runs = run(&defaults, &training)?;
+    if let Some(problem) = unfinished(&runs) {
+        return Err(format!("{problem}, with the defaults: there is nothing to compare settings with"));
     }
+    let first = mean_of(&values(&runs));
     let mut best = (defaults.clone(), first);
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut ran = 1;
@@ -235,22 +234,29 @@ pub fn tune(
         if settings == best.0 || settings.check().is_err() {
             continue;
         }
-        // Settings under which the scheduler fails are none to be advised.
-        let value = run(&settings, &training).map_or(f64::NAN, |values| mean_of(&values));
         ran += 1;
-        if objective.cost(value) < objective.cost(best.1) {
-            best = (settings, value);
+        // Settings under which the scheduler fails, or does not get the work done, are none to be advised.
+        if let Ok(runs) = run(&settings, &training)
+            && unfinished(&runs).is_none()
+        {
+            let value = mean_of(&values(&runs));
+            if objective.cost(value) < objective.cost(best.1) {
+                best = (settings, value);
+            }
         }
     }
     progress(ran, best.1);
     let (before, after) = (run(&defaults, &others)?, run(&best.0, &others)?);
+    let problem = unfinished(&before).or_else(|| unfinished(&after));
+    let (before, after) = (values(&before), values(&after));
     let pairs: Vec<(f64, f64)> = before.iter().copied().zip(after.iter().copied()).collect();
     Ok(Tuned {
         settings: best.0,
         trials: ran,
         training: (first, best.1),
         held_out: (mean_of(&before), mean_of(&after)),
-        effect: paired_effect(&pairs, pairs.len()),
+        effect: paired_effect(&pairs, pairs.len()).map(Effect::of_amounts),
+        problem,
         held_out_seeds: others.len(),
         larger_is_better: objective.is_larger_better,
     })
@@ -299,6 +305,9 @@ impl fmt::Display for Tuned {
             (Some(effect), None) => format!("{:+.1}%", effect.percent),
             (None, _) => "not known".into(),
         };
+        if let Some(problem) = &self.problem {
+            return writeln!(f, "\nNot trusted: {problem}. Keep the defaults.");
+        }
         match self.is_better() {
             true => writeln!(f, "\nBetter than the defaults on seeds that were not searched: {effect}."),
             false => writeln!(

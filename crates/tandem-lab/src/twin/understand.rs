@@ -1,10 +1,11 @@
 //! From the events of a recording to its model.
 
-use super::grouping::GroupBy;
+use super::grouping::{Group, GroupBy, Grouped, names};
 use super::model::{End, Model, ModelTask, Step, Wait, Wakeups};
 use super::timers::{TimerWait, told};
+use super::together::Turns;
 use super::wakers::{Cause, Wakers};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use tandem_recording::{About, Context, Event, Kind, NO_TASK, Recording, TaskState};
 
 /// A task that has computed for such a part of the recording, and still did at its end, would have gone on: an
@@ -14,11 +15,19 @@ const GOES_ON_PART: u64 = 20;
 impl Model {
     /// Understands a recording, whose tasks are measured in such groups.
     pub fn of(recording: &Recording, by: GroupBy) -> Self {
-        let mut reading = Reading::new(recording);
-        for event in &recording.events {
-            reading.read(event);
-        }
-        reading.end(recording, by)
+        Self::of_host(recording, by, &HashSet::new())
+    }
+
+    /// The same of a host, where these tasks are vCPUs of guests of which more is known: what they did is left out, and
+    /// what they did for others comes from outside.
+    pub fn of_host(recording: &Recording, by: GroupBy, vcpus: &HashSet<usize>) -> Self {
+        Reading::new(recording, vcpus, &[]).read_all(by)
+    }
+
+    /// The same of a guest by the clock of its host, whose CPUs are vCPUs with these turns. What others had of its time
+    /// is none of its work.
+    pub fn of_guest(recording: &Recording, by: GroupBy, turns: &[Turns]) -> Self {
+        Reading::new(recording, &HashSet::new(), turns).read_all(by)
     }
 }
 
@@ -44,6 +53,8 @@ struct Life {
     steps: Vec<Step>,
     /// Since when it has a CPU, as far as its work is not yet among its steps, ns.
     since_ns: Option<u64>,
+    /// That CPU.
+    cpu: u32,
     /// Work that is not yet among its steps, ns.
     work_ns: u64,
     /// Since when it waits, ns, unless it has been woken.
@@ -65,10 +76,16 @@ struct Reading<'a> {
     on_cpu: Vec<Option<u32>>,
     breaks: u64,
     gates: u32,
+    /// Tasks whose inside is known from elsewhere.
+    vcpus: HashSet<usize>,
+    /// In a guest, when its CPUs ran, by number.
+    turns: &'a [Turns],
+    /// Time in which tasks of a guest had CPUs that slept, ns.
+    stalled_ns: u64,
 }
 
 impl<'a> Reading<'a> {
-    fn new(recording: &'a Recording) -> Self {
+    fn new(recording: &'a Recording, vcpus: &HashSet<usize>, turns: &'a [Turns]) -> Self {
         let about = &recording.about;
         Self {
             recording,
@@ -77,7 +94,37 @@ impl<'a> Reading<'a> {
             on_cpu: vec![None; about.cpus as usize],
             breaks: 0,
             gates: 0,
+            vcpus: vcpus.clone(),
+            turns,
+            stalled_ns: 0,
         }
+    }
+
+    fn read_all(mut self, by: GroupBy) -> Model {
+        for event in &self.recording.events {
+            self.read(event);
+        }
+        self.end(by)
+    }
+
+    /// Adds to the work of a task what it has done up to this time.
+    fn account(&mut self, task: u32, at_ns: u64) {
+        let turns = self.turns;
+        let Some(life) = self.lives.get_mut(task as usize) else { return };
+        let Some(since_ns) = &mut life.since_ns else { return };
+        let from_ns = std::mem::replace(since_ns, at_ns);
+        life.work_ns += match turns.get(life.cpu as usize) {
+            Some(turns) => {
+                self.stalled_ns += turns.slept_ns(from_ns, at_ns);
+                turns.ran_ns(at_ns).saturating_sub(turns.ran_ns(from_ns))
+            }
+            None => at_ns.saturating_sub(from_ns),
+        };
+    }
+
+    /// When what woke a task has come: in a guest, before its vCPU could handle it.
+    fn came_ns(&self, event: &Event) -> u64 {
+        self.turns.get(event.cpu as usize).map_or(event.at_ns, |turns| turns.came_ns(event.at_ns))
     }
 
     fn life(&mut self, task: u32) -> Option<&mut Life> {
@@ -105,8 +152,8 @@ impl<'a> Reading<'a> {
     /// Another task leaves the CPU that this one had: the end of its turn is not recorded.
     fn ends_unseen(&mut self, task: u32, at_ns: u64) {
         self.breaks += 1;
+        self.account(task, at_ns);
         if let Some(life) = self.life(task).filter(|life| life.since_ns.is_some()) {
-            life.account(at_ns);
             life.since_ns = None;
             life.flush();
             life.waits_since_ns = Some(at_ns);
@@ -118,11 +165,12 @@ impl<'a> Reading<'a> {
         let Some(life) = self.life(event.task) else { return };
         if !life.met && is_first {
             // It was there before the recording.
-            life.since_ns = Some(0);
+            (life.since_ns, life.cpu) = (Some(0), event.cpu);
             life.first_cpu = Some(event.cpu);
         }
         life.met = true;
-        life.account(event.at_ns);
+        self.account(event.task, event.at_ns);
+        let life = &mut self.lives[event.task as usize];
         life.since_ns = None;
         match event.state() {
             TaskState::Runnable => life.early = None,
@@ -152,17 +200,20 @@ impl<'a> Reading<'a> {
             life.waited(cause, gate, from_ns, at_ns);
         }
         life.early = None;
-        life.since_ns = Some(at_ns);
+        (life.since_ns, life.cpu) = (Some(at_ns), event.cpu);
     }
 
     fn wakes(&mut self, event: &Event) {
-        let cause = self.wakers.cause(event);
+        let cause = match self.wakers.cause(event) {
+            Cause::Task(waker) if self.vcpus.contains(&(waker as usize)) => Cause::Outside,
+            cause => cause,
+        };
         let Some(life) = self.lives.get(event.task as usize) else { return };
         let is_new = !life.met;
         let gate = match cause {
             Cause::Task(waker) if waker != event.task => {
                 let sync = is_sync(&self.recording.about, waker, event);
-                self.opens(waker, event.at_ns, sync)
+                self.opens(waker, event, sync)
             }
             _ => None,
         };
@@ -170,6 +221,7 @@ impl<'a> Reading<'a> {
             (Cause::Task(_), None) => Cause::Unknown,
             (cause, _) => cause,
         };
+        let came_ns = if gate.is_some() { event.at_ns } else { self.came_ns(event) };
         let life = &mut self.lives[event.task as usize];
         if is_new {
             // It has waited since before the recording.
@@ -177,22 +229,23 @@ impl<'a> Reading<'a> {
             life.waits_since_ns = Some(0);
         }
         match life.waits_since_ns.take() {
-            Some(from_ns) => life.waited(cause, gate, from_ns, event.at_ns),
+            Some(from_ns) => life.waited(cause, gate, from_ns, came_ns.max(from_ns)),
             None if life.since_ns.is_some() => (life.early, life.early_gate) = (Some(cause), gate),
             None => {}
         }
     }
 
     /// A task opens a gate at this point of its work; which.
-    fn opens(&mut self, task: u32, at_ns: u64, sync: bool) -> Option<u32> {
+    fn opens(&mut self, task: u32, event: &Event, sync: bool) -> Option<u32> {
         let gate = self.gates;
         let is_first_of_cpu = |life: &Life| life.since_ns.is_none() && !life.met;
         let life = self.lives.get_mut(task as usize)?;
         if is_first_of_cpu(life) {
             life.met = true;
-            life.since_ns = Some(0);
+            (life.since_ns, life.cpu) = (Some(0), event.cpu);
         }
-        life.account(at_ns);
+        self.account(task, event.at_ns);
+        let life = &mut self.lives[task as usize];
         life.flush();
         life.steps.push(Step::Open { gate, sync });
         self.gates += 1;
@@ -202,39 +255,51 @@ impl<'a> Reading<'a> {
     /// A task begins its life.
     fn starts(&mut self, event: &Event) {
         let parent = event.other;
+        let is_vcpu = [parent, event.task].iter().any(|task| self.vcpus.contains(&(*task as usize)));
         let Some(child) = self.lives.get_mut(event.task as usize).filter(|life| !life.met) else { return };
         child.met = true;
-        if parent == NO_TASK || parent == event.task {
+        if parent == NO_TASK || parent == event.task || is_vcpu {
             child.waited(Cause::Unknown, None, 0, event.at_ns);
             return;
         }
         child.is_forked = true;
+        self.account(parent, event.at_ns);
         if let Some(parent) = self.life(parent) {
             parent.met = true;
-            parent.account(event.at_ns);
             parent.flush();
             parent.steps.push(Step::Fork(event.task));
         }
     }
 
-    fn end(mut self, recording: &Recording, by: GroupBy) -> Model {
-        let about = &self.recording.about;
-        for life in &mut self.lives {
-            life.account(about.length_ns);
+    fn end(mut self, by: GroupBy) -> Model {
+        let (recording, about) = (self.recording, &self.recording.about);
+        for task in 0..self.lives.len() {
+            self.account(task as u32, about.length_ns);
+            let life = &mut self.lives[task];
             life.flush();
             life.tell_timers(&about.timers);
+            if self.vcpus.contains(&task) {
+                (life.met, life.ended) = (true, false);
+                (life.wakeups, life.waits_since_ns) = (Wakeups::default(), Some(0));
+                life.steps.clear();
+            }
         }
-        let mut model =
-            Model { gates: self.gates, breaks: self.breaks, length_ns: about.length_ns, ..Model::default() };
+        let mut model = Model {
+            gates: self.gates,
+            breaks: self.breaks,
+            length_ns: about.length_ns,
+            stalled_ns: self.stalled_ns,
+            ..Model::default()
+        };
         // Positions of recorded tasks among those of the model: some were never met.
         let mut numbers = vec![None; self.lives.len()];
-        let mut groups: HashMap<String, usize> = HashMap::new();
+        let mut positions: HashMap<Group, usize> = HashMap::new();
         for (recorded, life) in self.lives.into_iter().enumerate().filter(|(_, life)| life.met) {
             numbers[recorded] = Some(model.tasks.len() as u32);
-            let name = by.name(recording, recorded);
-            let group = *groups.entry(name.clone()).or_insert_with(|| {
-                model.groups.push(name);
-                model.groups.len() - 1
+            let group = by.group(recording, recorded);
+            let group = *positions.entry(group.clone()).or_insert_with(|| {
+                model.kinds.push(group);
+                model.kinds.len() - 1
             });
             model.wakeups += life.wakeups;
             model.tasks.push(ModelTask {
@@ -247,6 +312,7 @@ impl<'a> Reading<'a> {
                 wakeups: life.wakeups,
             });
         }
+        model.groups = names(&[Grouped { guest: None, groups: &model.kinds, about }]);
         for step in model.tasks.iter_mut().flat_map(|task| &mut task.steps) {
             if let Step::Fork(child) = step {
                 *child = numbers[*child as usize].expect("who is forked was met");
@@ -257,14 +323,6 @@ impl<'a> Reading<'a> {
 }
 
 impl Life {
-    /// Adds its work up to this time.
-    fn account(&mut self, now_ns: u64) {
-        if let Some(since_ns) = &mut self.since_ns {
-            self.work_ns += now_ns.saturating_sub(*since_ns);
-            *since_ns = now_ns;
-        }
-    }
-
     /// What it does at the end of the recording.
     fn end(&self, length_ns: u64) -> End {
         let work_ns = |step: &Step| match step {

@@ -4,13 +4,15 @@
 //! far the replay of the recorded situation is from the recording says how far to trust the rest.
 
 use super::comparison::{Row, TRUSTED_PCT};
-use super::replay::{Measured, Twin};
+use super::grouping::TOTAL;
+use super::replay::{Measured, Twin, unfinished};
 use super::situation::{Change, Situation};
+use crate::runner::Progress;
 use crate::scenario::policy::scheduler::SchedulerName;
 use crate::statistics::{Effect, paired_effect};
 use serde::Serialize;
 use std::fmt;
-use tandem_file::shown::readable;
+use tandem_file::shown::{readable, shortened};
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 use tandem_machine::placement::{self, Occupancy, PlacementOutcome, Request};
@@ -231,6 +233,8 @@ pub struct Answer {
     pub is_choice: bool,
     /// For all tasks, then for each large group; none if it was not run.
     pub outcomes: Vec<Outcome>,
+    /// Runs in which not all of the work was done.
+    pub incomplete_runs: usize,
     /// Why it was not run, or did not come to its end.
     pub problem: Option<String>,
 }
@@ -249,7 +253,7 @@ pub struct WhatIf {
     pub advice: String,
 }
 
-/// Runs the variants. `progress` is called before each with its name.
+/// Runs the variants.
 ///
 /// # Errors
 /// A sentence, if the recorded situation cannot be run.
@@ -258,22 +262,22 @@ pub fn what_if(
     recorded: &Measured,
     situation: &Situation,
     seeds: &[u64],
-    mut progress: impl FnMut(&str),
+    progress: &dyn Progress,
 ) -> Result<WhatIf, String> {
-    progress("recorded");
-    let run = |situation: &Situation| -> Result<Vec<Measured>, String> {
-        twin.run_all(situation, seeds).map_err(|error| error.to_string())
-    };
+    let variants = variants(twin, recorded, situation);
+    let possible = variants.iter().filter(|variant| variant.situation.is_ok()).count();
+    progress.planned((1 + possible) * seeds.len());
+    let run = |situation: &Situation| twin.run_reporting(situation, seeds, progress);
+    let late = |runs: &[Measured]| runs.iter().filter(|run| !run.is_complete).count();
     let baseline = run(situation)?;
-    let mut groups: Vec<usize> =
-        (0..twin.model.groups.len()).filter(|&group| is_large(recorded, group)).collect();
+    let mut groups: Vec<usize> = (0..twin.groups.len()).filter(|&group| is_large(recorded, group)).collect();
     groups.sort_by_key(|&group| std::cmp::Reverse(recorded.groups[group].run_ns));
     groups.truncate(GROUPS_MAX);
     let outcomes = |runs: &[Measured]| -> Vec<Outcome> {
-        let total = outcome("total", &baseline, runs, |run| Row::from(&run.total));
-        let of_group = groups.iter().map(|&group| {
-            outcome(&twin.model.groups[group], &baseline, runs, |run| Row::from(&run.groups[group]))
-        });
+        let total = outcome(TOTAL, &baseline, runs, |run| Row::from(&run.total));
+        let of_group = groups
+            .iter()
+            .map(|&group| outcome(&twin.groups[group], &baseline, runs, |run| Row::from(&run.groups[group])));
         std::iter::once(total).chain(of_group).collect()
     };
     let mut answers = vec![Answer {
@@ -281,21 +285,16 @@ pub fn what_if(
         words: "as it was recorded".into(),
         is_choice: false,
         outcomes: outcomes(&baseline),
-        problem: None,
+        incomplete_runs: late(&baseline),
+        problem: unfinished(&baseline),
     }];
-    for Variant { name, words, is_choice, situation } in variants(twin, recorded, situation) {
-        progress(name);
+    for Variant { name, words, is_choice, situation } in variants {
         let runs = situation.and_then(|situation| run(&situation));
-        let (outcomes, problem) = match runs {
-            Ok(runs) => {
-                let late = runs.iter().filter(|run| !run.is_complete).count();
-                let problem =
-                    (late > 0).then(|| format!("in {late} of {} runs not all work was done", runs.len()));
-                (outcomes(&runs), problem)
-            }
-            Err(problem) => (Vec::new(), Some(problem)),
+        let (outcomes, incomplete_runs, problem) = match runs {
+            Ok(runs) => (outcomes(&runs), late(&runs), unfinished(&runs)),
+            Err(problem) => (Vec::new(), 0, Some(problem)),
         };
-        answers.push(Answer { variant: name, words, is_choice, outcomes, problem });
+        answers.push(Answer { variant: name, words, is_choice, outcomes, incomplete_runs, problem });
     }
     let of = |row: &Row| [row.wait_s, row.wait_p99_us];
     let measured = of(&Row::from(&recorded.total));
@@ -313,7 +312,7 @@ fn outcome(group: &str, baseline: &[Measured], runs: &[Measured], row: impl Fn(&
         let pairs: Vec<(f64, f64)> =
             baseline.iter().zip(runs).map(|(one, other)| (value(&row(one)), value(&row(other)))).collect();
         let mean = pairs.iter().map(|(_, variant)| variant).sum::<f64>() / pairs.len().max(1) as f64;
-        let effect = paired_effect(&pairs, pairs.len());
+        let effect = paired_effect(&pairs, pairs.len()).map(Effect::of_amounts);
         let interval = effect.and_then(|Effect { interval_pct, .. }| interval_pct);
         Shown {
             value: mean,
@@ -333,6 +332,9 @@ fn outcome(group: &str, baseline: &[Measured], runs: &[Measured], row: impl Fn(&
 
 /// One sentence.
 fn advice(answers: &[Answer], off_pct: [Option<f64>; 2]) -> String {
+    if let Some(problem) = answers.first().and_then(|recorded| recorded.problem.as_ref()) {
+        return format!("No advice: {problem}, with nothing changed.");
+    }
     let Some(off) = off_pct[0].map(f64::abs) else {
         return "No advice: nothing waited in the recording, so that nothing can wait less.".into();
     };
@@ -403,7 +405,7 @@ impl fmt::Display for WhatIf {
         for answer in &self.answers {
             for (at, outcome) in answer.outcomes.iter().enumerate() {
                 let variant = if at == 0 { answer.variant } else { "" };
-                let group: String = readable(&outcome.group, &[]).chars().take(NAME_WIDTH).collect();
+                let group = shortened(&readable(&outcome.group, &[]), NAME_WIDTH);
                 writeln!(
                     f,
                     "{variant:10} {group:NAME_WIDTH$} {:>9.3} {:>9.3} {:>28} {:>9.1} {:>28} {:>9.3}",

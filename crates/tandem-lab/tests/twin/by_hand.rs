@@ -6,6 +6,7 @@ use tandem_lab::twin::model::{End, Step, Wait};
 use tandem_lab::twin::replay::Twin;
 use tandem_lab::twin::situation::{Change, Situation};
 use tandem_recording::{Context, Event, Kind, NO_TASK, Recording, Source, Task, TaskState};
+use tandem_sim::scenario::{TaskPolicy, WorkloadKind};
 
 const US: u64 = 1_000;
 /// Where the tasks are in the recordings.
@@ -219,4 +220,25 @@ fn measures_are_those_of_the_events() {
     assert_eq!((total.switches, total.preemptions, total.migrations.total()), (4, 1, 2));
     assert_eq!(total.waits_ns, [0, 10 * US, 30 * US, 50 * US]);
     assert_eq!(total.span_ns, 400 * US);
+}
+
+#[test]
+fn a_real_time_task_with_another_policy_is_as_urgent_as_others() {
+    let mut recording = Builder::new(1)
+        .switch(0, 0, NO_TASK, Runnable, A)
+        .switch(100, 0, A, Dead, B)
+        .switch(200, 0, B, Dead, NO_TASK)
+        .until(200);
+    recording.about.tasks[A as usize].priority = Some(9);
+    let twin = Twin::new(&recording, GroupBy::Process);
+    let staged = |policy: Option<TaskPolicy>| {
+        let mut situation = Situation::recorded(&recording).unwrap();
+        situation.changes.insert("a".into(), Change { policy, ..Change::default() });
+        let scenario = twin.stage(&situation).scenario;
+        let mut of_a = scenario.workloads.into_iter().filter(|workload| workload.group == "a");
+        let WorkloadKind::Processes(tasks) = of_a.next().unwrap().kind else { panic!("it is no VM") };
+        (tasks[0].nice, tasks[0].policy)
+    };
+    assert_eq!(staged(None), (-20, TaskPolicy::Normal));
+    assert_eq!(staged(Some(TaskPolicy::Batch)), (0, TaskPolicy::Batch));
 }

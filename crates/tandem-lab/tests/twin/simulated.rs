@@ -56,6 +56,7 @@ fn recorded(program: &str) -> Recording {
                 name: format!("{}/{task}", workload.name),
                 process: workload.name.clone(),
                 priority: Some(120 + i32::from(workload.nice(task))),
+                policy: Some(workload.policy(task).number()),
                 cpus: Some(scenario.machine.os_list(&workload.affinity(task).hard)),
                 ..Task::default()
             });
