@@ -163,7 +163,8 @@ fn misfit<E: Error + Send + Sync + 'static>(
         let scenario = experiment.scenario_at(&experiment.cases[case], baseline, point).ok()?;
         let replications = (0..REPLICATIONS).map(|replication| {
             let seed = seed.wrapping_add(replication);
-            measure(experiment, &experiment.cases[case], baseline, &scenario, seed, simulate).ok()
+            let run = measure(experiment, &experiment.cases[case], baseline, &scenario, seed, simulate);
+            run.ok().map(|run| run.values)
         });
         runs.push((case, replications.collect::<Option<_>>()?));
     }

@@ -18,6 +18,8 @@ pub struct LatencyFigures {
     pub p95_us: f64,
     /// 99th percentile, us.
     pub p99_us: f64,
+    /// 99.9th percentile, us.
+    pub p99_9_us: f64,
     /// Largest, us.
     pub max_us: f64,
 }
@@ -25,13 +27,14 @@ pub struct LatencyFigures {
 impl From<&Times> for LatencyFigures {
     fn from(times: &Times) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
-        let [p50_us, p95_us, p99_us] = times.quantiles_ns([0.50, 0.95, 0.99]).map(us);
+        let [p50_us, p95_us, p99_us, p99_9_us] = times.quantiles_ns([0.50, 0.95, 0.99, 0.999]).map(us);
         Self {
             count: times.count(),
             mean_us: times.mean_ns() / 1e3,
             p50_us,
             p95_us,
             p99_us,
+            p99_9_us,
             max_us: us(times.max_ns()),
         }
     }

@@ -2,10 +2,12 @@
 
 pub mod calibrate;
 pub mod check;
+pub mod compare;
 pub mod experiment;
 pub mod latency;
 pub mod machine_file;
 pub mod measure;
+pub mod precision;
 pub mod published;
 pub mod report;
 pub mod results;

@@ -160,7 +160,7 @@ fn full_capacity() -> u32 {
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(untagged)]
 pub enum MachineForm {
-    /// The name of a built-in machine, or the path of a machine file.
+    /// The name of a built-in machine, PACKAGESxCORESxTHREADS such as 2x64x2, or the path of a machine file.
     Named(String),
     /// The contents of a machine file.
     Inline(Box<MachineFile>),

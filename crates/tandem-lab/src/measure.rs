@@ -36,6 +36,9 @@ pub enum Measure {
     TaskSwitchesPer(String),
     /// Response times of all VMs together, us.
     Response(ResponseStatistic),
+    /// Delays of wake-ups of all VMs together, us: from a wake-up of a vCPU, or of a process of the host, to the
+    /// moment that it runs.
+    Wakeup(ResponseStatistic),
     /// Time until the scenario's `stop_at_count` was reached, s.
     TimeToCount,
     /// Scheduling decisions per second and pCPU.
@@ -48,6 +51,8 @@ pub enum Measure {
     BusyShare,
     /// Share of the pCPUs' time in which they idle, percent.
     IdleShare,
+    /// Share of the pCPUs' time in which they idle while tasks wait that could run there, percent.
+    IdleBesideShare,
     /// Share of the pCPUs' time in which they are not the scheduler's: tasks of higher classes have them, or
     /// they are offline, percent.
     AwayShare,
@@ -112,7 +117,7 @@ pub enum Measure {
     PolicyCounter(String),
 }
 
-/// The statistic of response times.
+/// The statistic of times.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ResponseStatistic {
@@ -124,6 +129,26 @@ pub enum ResponseStatistic {
     P95,
     /// The time that 99% stay below.
     P99,
+    /// The time that 99.9% stay below.
+    #[serde(rename = "p99.9")]
+    P999,
+    /// The longest.
+    Max,
+}
+
+impl ResponseStatistic {
+    /// Its value, us; `None` of no times.
+    fn of(self, times: &Times) -> Option<f64> {
+        let value_ns = match self {
+            Self::Mean => times.mean_ns(),
+            Self::P50 => times.quantile_ns(0.50) as f64,
+            Self::P95 => times.quantile_ns(0.95) as f64,
+            Self::P99 => times.quantile_ns(0.99) as f64,
+            Self::P999 => times.quantile_ns(0.999) as f64,
+            Self::Max => times.max_ns() as f64,
+        };
+        (times.count() > 0).then_some(value_ns / 1e3)
+    }
 }
 
 impl Measure {
@@ -218,22 +243,15 @@ impl Measure {
             Self::TimePer(counter) => ratio(seconds, count(counter)?),
             Self::TaskMigrationsPer(counter) => ratio(migrations()?, count(counter)?),
             Self::TaskSwitchesPer(counter) => ratio(switches()?, count(counter)?),
-            Self::Response(statistic) => {
-                let times = Times::sum(vms.iter().map(|vm| &vm.response));
-                let value_ns = match statistic {
-                    ResponseStatistic::Mean => times.mean_ns(),
-                    ResponseStatistic::P50 => times.quantile_ns(0.50) as f64,
-                    ResponseStatistic::P95 => times.quantile_ns(0.95) as f64,
-                    ResponseStatistic::P99 => times.quantile_ns(0.99) as f64,
-                };
-                (times.count() > 0).then_some(value_ns / US)
-            }
+            Self::Response(statistic) => statistic.of(&Times::sum(vms.iter().map(|vm| &vm.response))),
+            Self::Wakeup(statistic) => statistic.of(&Times::sum(vms.iter().map(|vm| &vm.vcpu_delay))),
             Self::TimeToCount => Some(seconds),
             Self::SchedulesPerPcpu => ratio(host.schedules as f64, seconds * pcpus),
             Self::ContextSwitchesPerPcpu => ratio(sum(TaskMetrics::switches), seconds * pcpus),
             Self::MeanRunTime => ratio(sum(|vcpu| vcpu.run_ns) / US, sum(|vcpu| vcpu.dispatches)),
             Self::BusyShare => share(host.busy_ns),
             Self::IdleShare => share(host.idle_ns),
+            Self::IdleBesideShare => share(host.idle_beside_ns),
             Self::AwayShare => share(host.away_ns),
             Self::OverheadShare => share(host.overhead_ns),
             Self::SpinShare => share(host.spin_ns),
@@ -300,6 +318,7 @@ mod tests {
             counts: [("done".to_owned(), done)].into(),
             lived_ns: 2_000_000_000,
             response: responses_ns.iter().copied().collect(),
+            vcpu_delay: responses_ns.iter().map(|ns| ns + 3_000).collect(),
             vcpus: vec![TaskMetrics {
                 run_ns: 600_000_000,
                 wait_ns: 300_000_000,
@@ -434,6 +453,9 @@ mod tests {
             (&Measure::Response(ResponseStatistic::P99), Some("a"), Some(6.0)),
             (&Measure::Response(ResponseStatistic::Mean), Some("a"), Some(3.25)),
             (&Measure::Response(ResponseStatistic::P99), Some("b"), None),
+            (&Measure::Response(ResponseStatistic::Max), Some("a"), Some(6.0)),
+            (&Measure::Wakeup(ResponseStatistic::P999), Some("a"), Some(9.0)),
+            (&Measure::Wakeup(ResponseStatistic::Mean), Some("b"), None),
             (&Measure::TimeToCount, None, Some(2.0)),
             (&Measure::SchedulesPerPcpu, None, Some(100.0)),
             (&Measure::ContextSwitchesPerPcpu, None, Some(112.5)),

@@ -1,5 +1,7 @@
 //! Results of an experiment: published and simulated numbers side by side.
 
+use crate::precision::{Interval, Precision};
+use crate::summary::hash_of_texts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +25,10 @@ pub struct ExperimentResults {
     pub replications: usize,
     /// Seed of the first replication.
     pub seed: u64,
+    /// Whether it was interrupted, so that runs are missing.
+    pub is_cut: bool,
+    /// What became of the precision that the file asks for; `None` where it allows no replications for it.
+    pub precision: Option<Precision<WidestEffect>>,
     /// Every number, in the order of the experiment file.
     pub cells: Vec<Cell>,
     /// Which of them a report shows as heat maps.
@@ -31,6 +37,54 @@ pub struct ExperimentResults {
     pub calibrations: Vec<String>,
     /// The targets of the experiment, and whether they are met.
     pub verdict: Verdict,
+}
+
+impl ExperimentResults {
+    /// Whether something is published that its numbers can be compared with.
+    pub fn has_published(&self) -> bool {
+        self.cells.iter().any(|cell| cell.published.is_some() || cell.published_effect_pct.is_some())
+    }
+
+    /// Its seeds, in words.
+    pub fn seeds_in_words(&self) -> String {
+        match self.replications {
+            0 | 1 => format!("seed {}", self.seed),
+            more => format!("seeds {} to {}", self.seed, self.seed.wrapping_add(more as u64 - 1)),
+        }
+    }
+
+    /// The schedulers that ran, each with the variants that had it: "linux 6.12 (none, pin)".
+    pub fn policies_in_words(&self) -> String {
+        let mut policies: Vec<(String, Vec<&str>)> = Vec::new();
+        for cell in &self.cells {
+            let CellRuns { scheduler, guest_schedulers, .. } = &cell.runs;
+            let guests = match guest_schedulers.is_empty() {
+                true => String::new(),
+                false => format!(", guests {}", guest_schedulers.join(" and ")),
+            };
+            let name = format!("{scheduler}{guests}");
+            let known = policies.iter().position(|(known, _)| *known == name);
+            let at = known.unwrap_or_else(|| {
+                policies.push((name, Vec::new()));
+                policies.len() - 1
+            });
+            if !policies[at].1.contains(&&*cell.variant) {
+                policies[at].1.push(&cell.variant);
+            }
+        }
+        let texts = policies.iter().map(|(name, variants)| format!("{name} ({})", variants.join(", ")));
+        texts.collect::<Vec<_>>().join("; ")
+    }
+
+    /// A hash over the hashes of all scenarios, and one over those of all runs, in hexadecimal: equal results have
+    /// equal ones.
+    pub fn hashes(&self) -> (String, String) {
+        let runs = || self.cells.iter().map(|cell| &cell.runs);
+        (
+            hash_of_texts(runs().filter_map(|runs| runs.scenario_hash.as_deref())),
+            hash_of_texts(runs().flat_map(|runs| runs.trace_hashes.iter().map(String::as_str))),
+        )
+    }
 }
 
 /// Which cells a heat map shows, and its labels.
@@ -90,11 +144,57 @@ pub struct Cell {
     /// Whether a constant was calibrated on the published number.
     pub role: Role,
     /// Which way is better.
-    #[serde(skip)]
     pub better: Better,
     /// Unit of the values, as reports print it.
-    #[serde(skip)]
     pub unit: String,
+    /// How narrow the interval of the effect should be: half its width, in points; `None` where that is not asked.
+    pub precision_pct: Option<f64>,
+    /// The runs that it is from.
+    #[serde(flatten)]
+    pub runs: CellRuns,
+}
+
+/// The runs of a cell: all that is needed to make them again, and what came out of each.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CellRuns {
+    /// Version of the program.
+    pub version: &'static str,
+    /// The host's scheduler and the release that this follows; of a composite those of all parts.
+    pub scheduler: String,
+    /// Those of the guest kernels, each once.
+    pub guest_schedulers: Vec<String>,
+    /// Hash over everything that the runs depend on except the seed and the version, in hexadecimal; `None` of a
+    /// composite, whose parts have one each.
+    pub scenario_hash: Option<String>,
+    /// How many runs there are.
+    pub n: usize,
+    /// The seed of each.
+    pub seeds: Vec<u64>,
+    /// The value of each.
+    pub values: Vec<f64>,
+    /// The hash over the scheduling events of each, in hexadecimal; none of a composite.
+    pub trace_hashes: Vec<String>,
+}
+
+/// The interval of an effect that is the widest of those that a precision is asked of.
+#[derive(Clone, Debug, Serialize)]
+pub struct WidestEffect {
+    /// The cell: its keys, metric and variant.
+    pub cell: String,
+    /// Half its width, in points.
+    pub half_width_pct: f64,
+}
+
+impl Interval for WidestEffect {
+    fn half_width_pct(&self) -> f64 {
+        self.half_width_pct
+    }
+}
+
+impl fmt::Display for WidestEffect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cell)
+    }
 }
 
 impl Cell {
@@ -316,6 +416,19 @@ pub enum Better {
     Lower,
     /// Neither: a description.
     Neither,
+}
+
+impl Better {
+    /// What the interval of an effect, in percent, says of it, if chance alone does not explain it.
+    pub fn word(self, (low_pct, high_pct): (f64, f64)) -> &'static str {
+        match self {
+            Self::Higher if low_pct > 0.0 => "better",
+            Self::Higher if high_pct < 0.0 => "worse",
+            Self::Lower if high_pct < 0.0 => "better",
+            Self::Lower if low_pct > 0.0 => "worse",
+            Self::Higher | Self::Lower | Self::Neither => "",
+        }
+    }
 }
 
 /// How well the predicted effects of an experiment agree with the published ones.

@@ -7,19 +7,24 @@
 //! Where a calibration says what the baseline leaves open, effects are measured at other points, too: see
 //! [`ranges`].
 
-use crate::experiment::file::{ExperimentMetric, ReplicationsTable};
+use crate::experiment::file::ExperimentMetric;
 use crate::experiment::{Case, Experiment, verdict};
 use crate::published::CellKeys;
-use crate::results::{Better, Cell, ExperimentResults, HeatMap, RangeBasis, Role};
-use crate::statistics::{mean, paired_effect, pairs_for};
+use crate::results::{Better, Cell, CellRuns, ExperimentResults, HeatMap, RangeBasis, Role};
+use crate::scenario::policy::named::{named, named_guests};
+use crate::statistics::{mean, paired_effect};
+use crate::summary::scenario_hash;
+use precision::Plan;
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::scenario::Scenario;
 
+mod precision;
 mod ranges;
 
 /// How to run an experiment.
@@ -89,8 +94,17 @@ struct RunKey {
     variant: usize,
 }
 
-/// The values of the case's metrics in each finished run.
-type Values = BTreeMap<RunKey, Vec<f64>>;
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    /// The values of the case's metrics.
+    pub values: Vec<f64>,
+    /// The hash over its events.
+    trace_hash: u64,
+}
+
+/// What each finished run gave.
+type Finished = BTreeMap<RunKey, Measured>;
 
 /// Runs the experiment.
 ///
@@ -117,10 +131,11 @@ pub(crate) fn run_with<E: Error + Send + Sync + 'static>(
     simulate: impl Fn(&Scenario, u64) -> Result<RunMetrics, E> + Sync,
 ) -> Result<ExperimentResults, ExperimentError> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs.get()).build()?;
-    let mut values = Values::new();
-    let mut replications = 0..experiment.replications.first_stage();
-    loop {
-        let runs = runs(experiment, replications.clone());
+    let mut finished = Finished::new();
+    let mut planned = 0;
+    let mut stage = |replications: Range<usize>| -> Result<ExperimentResults, ExperimentError> {
+        let runs = runs(experiment, replications);
+        planned += runs.len();
         progress.planned(runs.len());
         let run = |run: RunKey| {
             if cancel.load(Ordering::Relaxed) {
@@ -128,29 +143,32 @@ pub(crate) fn run_with<E: Error + Send + Sync + 'static>(
             }
             let outcome = run_once(experiment, run, options.seed, &simulate);
             progress.done();
-            Some(outcome.map(|values| (run, values)))
+            Some(outcome.map(|measured| (run, measured)))
         };
         // `par_bridge` takes the runs in order, so that a cancelled experiment has whole replications.
-        let finished: Result<Vec<_>, ExperimentError> =
+        let of_stage: Result<Vec<_>, ExperimentError> =
             pool.install(|| runs.into_iter().par_bridge().filter_map(run).collect());
-        values.extend(finished?);
-        let mut results = results(experiment, options.seed, &values);
-        let done = replications.end;
-        let wanted = wanted_replications(experiment, &results.cells);
-        // One more stage at most: see [`crate::statistics`].
-        if replications.start > 0 || done >= wanted || cancel.load(Ordering::Relaxed) {
-            let cells = &mut results.cells;
-            results.calibrations =
-                ranges::add_ranges(experiment, cells, options, progress, cancel, &pool, &simulate);
-            results.verdict = verdict(&results.cells, &experiment.file);
-            return Ok(results);
-        }
-        replications = done..wanted;
+        finished.extend(of_stage?);
+        Ok(results(experiment, options.seed, &finished))
+    };
+    let first = experiment.replications.first_stage();
+    let mut results = stage(0..first)?;
+    let plan = Plan::new(experiment, &results.cells);
+    // One more stage at most: see [`crate::statistics`].
+    if plan.replications() > first && !cancel.load(Ordering::Relaxed) {
+        results = stage(first..plan.replications())?;
     }
+    results.precision = plan.outcome(&mut results.cells);
+    results.calibrations =
+        ranges::add_ranges(experiment, &mut results.cells, options, progress, cancel, &pool, &simulate);
+    let is_without_ranges = !experiment.calibrations.is_empty() && cancel.load(Ordering::Relaxed);
+    results.is_cut = finished.len() < planned || is_without_ranges;
+    results.verdict = verdict(&results.cells, &experiment.file);
+    Ok(results)
 }
 
 /// The runs of some replications, one whole replication after the other.
-fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<RunKey> {
+fn runs(experiment: &Experiment, replications: Range<usize>) -> Vec<RunKey> {
     let mut runs = Vec::new();
     for replication in replications {
         let has_more = |case: &Case| case.replications.is_none_or(|most| replication < most);
@@ -163,19 +181,19 @@ fn runs(experiment: &Experiment, replications: std::ops::Range<usize>) -> Vec<Ru
     runs
 }
 
-/// The values of the metrics in one run.
+/// One run.
 fn run_once<E: Error + Send + Sync + 'static>(
     experiment: &Experiment,
     run: RunKey,
     seed: u64,
     simulate: &impl Fn(&Scenario, u64) -> Result<RunMetrics, E>,
-) -> Result<Vec<f64>, ExperimentError> {
+) -> Result<Measured, ExperimentError> {
     let case = &experiment.cases[run.case];
     let (variant, scenario) = &case.variants[run.variant];
     measure(experiment, case, variant, scenario, seed.wrapping_add(run.replication as u64), simulate)
 }
 
-/// The values of a case's metrics in a run of a scenario.
+/// Measures a run of a scenario of a case.
 pub(crate) fn measure<E: Error + Send + Sync + 'static>(
     experiment: &Experiment,
     case: &Case,
@@ -183,7 +201,7 @@ pub(crate) fn measure<E: Error + Send + Sync + 'static>(
     scenario: &Scenario,
     seed: u64,
     simulate: &impl Fn(&Scenario, u64) -> Result<RunMetrics, E>,
-) -> Result<Vec<f64>, ExperimentError> {
+) -> Result<Measured, ExperimentError> {
     let metrics = simulate(scenario, seed).map_err(|error| ExperimentError::Scenario {
         experiment: experiment.name.clone(),
         case: case.label(),
@@ -198,32 +216,19 @@ pub(crate) fn measure<E: Error + Send + Sync + 'static>(
             metric: metric.name.clone(),
         })
     };
-    case.metrics.iter().map(value).collect()
-}
-
-/// How many replications make the interval of every effect with a published number narrow enough, by the
-/// intervals that the first ones give; no more than the experiment allows.
-fn wanted_replications(experiment: &Experiment, cells: &[Cell]) -> usize {
-    let ReplicationsTable { max, precision_pct, .. } = experiment.replications;
-    let first = experiment.replications.first_stage();
-    // A case with a number of its own gets no more.
-    let can_grow = |cell: &&Cell| {
-        let mut cases = experiment.cases.iter();
-        !cases.any(|case| case.keys == cell.cell && case.replications.is_some_and(|most| most <= first))
-    };
-    let is_wanted = |cell: &&Cell| cell.published_effect_pct.is_some() && cell.variant != cell.baseline;
-    let published = cells.iter().filter(is_wanted).filter(can_grow);
-    let intervals = published.filter_map(|cell| cell.ci_low_pct.zip(cell.ci_high_pct));
-    let wanted = intervals.map(|interval| pairs_for(first, interval, precision_pct)).max();
-    wanted.unwrap_or(first).clamp(first, max.unwrap_or(first).max(first))
+    let values = case.metrics.iter().map(value).collect::<Result<_, _>>()?;
+    Ok(Measured { values, trace_hash: metrics.trace_hash })
 }
 
 /// The results, from the replications that all variants of a case have finished.
-fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentResults {
-    let started = values.keys().map(|run| run.replication + 1).max().unwrap_or(0);
+fn results(experiment: &Experiment, seed: u64, finished: &Finished) -> ExperimentResults {
+    let started = finished.keys().map(|run| run.replication + 1).max().unwrap_or(0);
     let value_of = |case, metric: usize, replication, variant| -> Option<f64> {
-        values.get(&RunKey { case, replication, variant }).map(|values| values[metric])
+        finished.get(&RunKey { case, replication, variant }).map(|run| run.values[metric])
     };
+    let case_runs: Vec<Vec<CellRuns>> = (0..experiment.cases.len())
+        .map(|case| runs_of_case(experiment, case, seed, started, finished))
+        .collect();
     let mut cells = Vec::new();
     let mut fewest = None;
     for (position, case) in experiment.cases.iter().enumerate() {
@@ -241,7 +246,7 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
                 if case.replications.is_none() {
                     fewest = Some(fewest.unwrap_or(usize::MAX).min(runs.len()));
                 }
-                cells.extend(cells_of(experiment, case, &label, role, &runs));
+                cells.extend(cells_of(experiment, case, &label, role, &runs, &case_runs[position]));
             }
         }
     }
@@ -269,7 +274,9 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
             composite.value(|case, metric| value_of(case, metric, replication, variant))
         });
         if !runs.is_empty() {
-            cells.extend(cells_of(experiment, case, &label, role, &runs));
+            let parts: Vec<&[CellRuns]> =
+                composite.parts.iter().map(|&(case, _)| case_runs[case].as_slice()).collect();
+            cells.extend(cells_of(experiment, case, &label, role, &runs, &runs_of_parts(&parts)));
         }
     }
     let file = &experiment.file;
@@ -282,11 +289,69 @@ fn results(experiment: &Experiment, seed: u64, values: &Values) -> ExperimentRes
         not_modelled: file.not_modelled.clone(),
         replications: fewest.unwrap_or(0),
         seed,
+        is_cut: false,
+        precision: None,
         verdict: verdict(&cells, file),
         heat_maps: file.heat_maps.iter().map(HeatMap::from).collect(),
         calibrations: Vec::new(),
         cells,
     }
+}
+
+/// The runs of each variant of a case, in the replications that all of them have finished, without values.
+fn runs_of_case(
+    experiment: &Experiment,
+    case: usize,
+    seed: u64,
+    started: usize,
+    finished: &Finished,
+) -> Vec<CellRuns> {
+    let variants = &experiment.cases[case].variants;
+    let hash =
+        |replication, variant| finished.get(&RunKey { case, replication, variant }).map(|run| run.trace_hash);
+    let is_whole =
+        |&replication: &usize| (0..variants.len()).all(|variant| hash(replication, variant).is_some());
+    let whole: Vec<usize> = (0..started).filter(is_whole).collect();
+    let hex = |hash: u64| format!("{hash:016x}");
+    let of_variant = |(variant, (_, scenario)): (usize, &(String, Scenario))| CellRuns {
+        version: env!("CARGO_PKG_VERSION"),
+        scheduler: named(&scenario.policy),
+        guest_schedulers: named_guests(scenario),
+        scenario_hash: Some(hex(scenario_hash(scenario))),
+        n: whole.len(),
+        seeds: whole.iter().map(|&replication| seed.wrapping_add(replication as u64)).collect(),
+        values: Vec::new(),
+        trace_hashes: whole.iter().filter_map(|&replication| hash(replication, variant)).map(hex).collect(),
+    };
+    variants.iter().enumerate().map(of_variant).collect()
+}
+
+/// The runs of each variant of a composite, by those of its parts, which have the same variants.
+fn runs_of_parts(parts: &[&[CellRuns]]) -> Vec<CellRuns> {
+    let of_variant = |variant: usize| {
+        let of_parts = || parts.iter().map(move |part| &part[variant]);
+        let fewest = of_parts().min_by_key(|runs| runs.n).cloned().unwrap_or_default();
+        let guests = of_parts().flat_map(|runs| &runs.guest_schedulers).cloned();
+        CellRuns {
+            scheduler: each_once(of_parts().map(|runs| runs.scheduler.clone())).join(" and "),
+            guest_schedulers: each_once(guests),
+            scenario_hash: None,
+            trace_hashes: Vec::new(),
+            ..fewest
+        }
+    };
+    (0..parts.first().map_or(0, |part| part.len())).map(of_variant).collect()
+}
+
+/// Each text once, in the order in which they first appear.
+fn each_once(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut once = Vec::new();
+    for text in texts {
+        if !once.contains(&text) {
+            once.push(text);
+        }
+    }
+    once
 }
 
 /// Keys, metric, unit and direction of a set of cells.
@@ -306,14 +371,15 @@ fn complete(
     (0..replications).filter_map(|run| (0..variants).map(|variant| value(run, variant)).collect()).collect()
 }
 
-/// The cells of a metric, one a variant of the case, from values by replication and variant. `role` is that
-/// of a published number of a variant.
+/// The cells of a metric, one a variant of the case, from values by replication and variant; `about` says what is
+/// known of the runs of each variant. `role` is that of a published number of a variant.
 fn cells_of(
     experiment: &Experiment,
     case: &Case,
     label: &Label,
     role: impl Fn(&str) -> Role,
     runs: &[Vec<f64>],
+    about: &[CellRuns],
 ) -> Vec<Cell> {
     let (baseline, published) = (case.baseline.as_str(), &experiment.published);
     let base = case.variant_names().position(|name| name == baseline).expect("every case has its baseline");
@@ -347,6 +413,8 @@ fn cells_of(
             },
             better: label.better,
             unit: label.unit.into(),
+            precision_pct: None,
+            runs: CellRuns { values: pairs.iter().map(|&(_, value)| value).collect(), ..about[at].clone() },
         }
     };
     case.variants.iter().enumerate().map(cell).collect()

@@ -41,6 +41,14 @@ pub struct Effect {
     pub interval_pct: Option<(f64, f64)>,
 }
 
+impl Effect {
+    /// The same, of a measure that is never negative: nothing takes away more than all of it.
+    pub fn of_amounts(self) -> Self {
+        let interval_pct = self.interval_pct.map(|(low, high)| (low.max(-100.0), high));
+        Self { interval_pct, ..self }
+    }
+}
+
 /// The effect of a variant, from the values of paired runs, of which the first `first_stage` decided how many
 /// there are; `None` without pairs or with a baseline of zero.
 pub fn paired_effect(pairs: &[(f64, f64)], first_stage: usize) -> Option<Effect> {
@@ -108,6 +116,29 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// Spearman's rank correlation of two measures of the same things, from -1 to 1; equal values share the mean
+/// of their ranks. `None` if there are fewer than two things, or all have the same rank.
+///
+/// # Panics
+/// If there are not as many values of one measure as of the other.
+pub fn rank_correlation(one: &[f64], other: &[f64]) -> Option<f64> {
+    assert_eq!(one.len(), other.len(), "both measures are of the same things");
+    let (one, other) = (ranks(one), ranks(other));
+    let centre = (one.len() as f64 + 1.0) / 2.0;
+    let products = |one: &[f64], other: &[f64]| -> f64 {
+        one.iter().zip(other).map(|(one, other)| (one - centre) * (other - centre)).sum()
+    };
+    let spread = (products(&one, &one) * products(&other, &other)).sqrt();
+    (spread > 0.0).then(|| products(&one, &other) / spread)
+}
+
+/// The rank of each value, the smallest being 1; equal values share the mean of theirs.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let below = |value: f64| values.iter().filter(|other| **other < value).count();
+    let equal = |value: f64| values.iter().filter(|other| **other == value).count();
+    values.iter().map(|&value| below(value) as f64 + (equal(value) as f64 + 1.0) / 2.0).collect()
+}
+
 /// The two-sided quantile of Student's t: its magnitude stays below this value with this probability.
 pub(crate) fn t_quantile(confidence: f64, freedom: f64) -> f64 {
     StudentsT::ppf(0.5 + confidence / 2.0, freedom)
@@ -117,6 +148,37 @@ pub(crate) fn t_quantile(confidence: f64, freedom: f64) -> f64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn rank_correlation_has_its_known_values() {
+        assert_eq!(rank_correlation(&[1.0, 2.0, 3.0], &[0.1, 5.0, 7.0]), Some(1.0));
+        assert_eq!(rank_correlation(&[1.0, 2.0, 3.0], &[9.0, 5.0, 1.0]), Some(-1.0));
+        assert_eq!(rank_correlation(&[1.0, 1.0], &[1.0, 2.0]), None);
+        assert_eq!(rank_correlation(&[1.0], &[1.0]), None);
+        // With a tie: by hand, ranks 1, 2.5, 2.5, 4 and 1, 3, 2, 4.
+        let tied = rank_correlation(&[0.0, 5.0, 5.0, 6.0], &[0.0, 2.0, 1.0, 3.0]).unwrap();
+        assert!((tied - 4.5 / (4.5_f64 * 5.0).sqrt()).abs() < 1e-12, "{tied}");
+    }
+
+    proptest! {
+        /// Without ties it is what the differences of ranks say, and no matter in what units values are.
+        #[test]
+        fn rank_correlation_is_of_the_order_alone(order in Just((0..9_u32).collect::<Vec<_>>()).prop_shuffle()) {
+            let one: Vec<f64> = (0..9).map(f64::from).collect();
+            let other: Vec<f64> = order.iter().map(|&rank| f64::from(rank).exp()).collect();
+            let squares: f64 = order.iter().enumerate().map(|(at, &rank)| (at as f64 - f64::from(rank)).powi(2)).sum();
+            let expected = 1.0 - 6.0 * squares / (9.0 * 80.0);
+            prop_assert!((rank_correlation(&one, &other).unwrap() - expected).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn no_interval_of_amounts_takes_away_more_than_all() {
+        let effect = paired_effect(&[(10.0, 0.0), (10.0, 4.0), (10.0, 0.0)], 3).unwrap();
+        let (low, high) = effect.interval_pct.unwrap();
+        assert!(low < -100.0, "{low}");
+        assert_eq!(effect.of_amounts(), Effect { interval_pct: Some((-100.0, high)), ..effect });
+    }
 
     #[test]
     fn t_quantiles_are_those_of_the_printed_tables() {
@@ -208,6 +270,34 @@ mod tests {
             .count();
         let share = covered as f64 / trials as f64;
         assert!((0.935..0.965).contains(&share), "{share}");
+    }
+
+    /// As many pairs as the first ten ask for, with a limit or without: intervals of two stages hold the effect as often as
+    /// they say.
+    #[test]
+    fn intervals_of_two_stages_cover_the_true_effect_95_times_in_100() {
+        let mut state = 7;
+        let trials = 2_000;
+        for (precision_pct, most) in [(2.0, 1_000), (1.0, 1_000), (1.0, 15)] {
+            let mut covered = 0;
+            let mut narrow = 0;
+            for _ in 0..trials {
+                let mut pair = || {
+                    let baseline = 100.0 + 3.0 * noise(&mut state);
+                    (baseline, 1.1 * baseline + 3.0 * noise(&mut state))
+                };
+                let mut pairs: Vec<_> = (0..10).map(|_| pair()).collect();
+                let first = paired_effect(&pairs, 10).unwrap().interval_pct.unwrap();
+                let wanted = pairs_for(10, first, precision_pct).max(10);
+                pairs.extend((10..wanted.min(most)).map(|_| pair()));
+                let (low, high) = paired_effect(&pairs, 10).unwrap().interval_pct.unwrap();
+                covered += usize::from(low <= 10.0 && 10.0 <= high);
+                narrow += usize::from((high - low) / 2.0 <= 1.05 * precision_pct);
+            }
+            let share = covered as f64 / f64::from(trials);
+            assert!((0.935..0.965).contains(&share), "{precision_pct} {most}: {share}");
+            assert!(most < 1_000 || narrow == trials as usize, "{precision_pct}: {narrow}");
+        }
     }
 
     proptest! {

@@ -2,14 +2,23 @@
 
 use crate::latency::{LatencyColumns, LatencyFigures};
 use crate::measure::Measure;
+use crate::scenario::policy::named::{named, named_guests};
 use crate::stat::{NumaStat, RunStat};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
-use tandem_sim::metrics::{HomeMove, RunMetrics};
+use tandem_sim::metrics::{Awaited, HomeMove, RunMetrics};
 use tandem_sim::scenario::Scenario;
 use tandem_sim::times::Times;
 
+/// From so much wasted CPU time on, in percent, the table has a line about it: as much as it prints.
+const IDLE_BESIDE_SHOWN_PCT: f64 = 0.05;
+/// From so much on a run ends with a warning, percent.
+const IDLE_BESIDE_WARNED_PCT: f64 = 5.0;
+/// That warning needs a wait of at least this, ms.
+const LONG_WAIT_MS: f64 = 1.0;
+/// How many waits of a deadlock a warning names.
+const WAITS_SHOWN: usize = 4;
 /// Widest line of a summary.
 const COLUMNS: usize = 100;
 
@@ -30,12 +39,21 @@ pub struct RunSummary {
     pub machine: String,
     /// Measured time, s.
     pub length_s: f64,
+    /// Whether its user ended it before its time was up.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
     /// Number of events that the model handled.
     pub events: u64,
     /// The host.
     pub host: HostSummary,
+    /// The schedulers of the guest kernels and their releases, each once, if there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guest_schedulers: Vec<String>,
     /// The VMs by group, in the order of the scenario.
     pub groups: Vec<GroupSummary>,
+    /// Tasks that wait for each other for ever at the end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deadlocks: Vec<DeadlockSummary>,
     /// Accounting of every kernel, VM and program, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stat: Option<RunStat>,
@@ -44,12 +62,16 @@ pub struct RunSummary {
 /// The host of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostSummary {
+    /// Its scheduler and the release that this follows, such as "linux 6.12".
+    pub scheduler: String,
     /// Number of pCPUs.
     pub pcpus: usize,
     /// Share of the pCPUs' time in which VMs ran.
     pub busy_pct: Option<f64>,
     /// Share of the pCPUs' time in which they idled.
     pub idle_pct: Option<f64>,
+    /// Share of the pCPUs' time in which they idled while tasks waited that could have run there.
+    pub idle_beside_pct: Option<f64>,
     /// Share of the pCPUs' time in which they were not the scheduler's, if it was not always 0: tasks of
     /// higher classes had them, or they were offline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +103,19 @@ pub struct HostSummary {
     pub home_moves: Vec<HomeMoveSummary>,
     /// Counters of the policy.
     pub policy: BTreeMap<&'static str, u64>,
+}
+
+/// Tasks of a VM wait for others that wait for ever.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeadlockSummary {
+    /// The VM, or set of processes.
+    pub vm: String,
+    /// The program of tasks that wait; of a set of processes, the name of a task.
+    pub task: String,
+    /// What they wait for: "lock", "token", or "room" in a channel.
+    pub awaits: &'static str,
+    /// The program or task that has the lock, that puts tokens into the channel, or that takes them from it.
+    pub of: String,
 }
 
 /// The agent gave a VM another home, or took its home away.
@@ -151,11 +186,14 @@ impl RunSummary {
             trace_hash: format!("{:016x}", run.trace_hash),
             machine: scenario.machine.name().into(),
             length_s: run.length_ns as f64 / 1e9,
+            is_cut: false,
             events: run.events,
             host: HostSummary {
+                scheduler: named(&scenario.policy),
                 pcpus: run.host.pcpus,
                 busy_pct: of_host(Measure::BusyShare),
                 idle_pct: of_host(Measure::IdleShare),
+                idle_beside_pct: of_host(Measure::IdleBesideShare),
                 away_pct: of_host(Measure::AwayShare).filter(|&pct| pct > 0.0),
                 overhead_pct: of_host(Measure::OverheadShare),
                 spin_pct: of_host(Measure::SpinShare),
@@ -174,9 +212,68 @@ impl RunSummary {
                 home_moves: run.host.home_moves.iter().map(|it| HomeMoveSummary::new(it, run)).collect(),
                 policy: run.host.policy.clone(),
             },
+            guest_schedulers: named_guests(scenario),
             groups: groups.into_iter().map(|group| GroupSummary::new(group, run)).collect(),
+            deadlocks: run
+                .host
+                .deadlocks
+                .iter()
+                .map(|it| DeadlockSummary {
+                    vm: scenario.workloads[it.vm.index()].name.clone(),
+                    task: it.task.clone(),
+                    awaits: match it.awaited {
+                        Awaited::Lock => "lock",
+                        Awaited::Token => "token",
+                        Awaited::Room => "room",
+                    },
+                    of: it.of.clone(),
+                })
+                .collect(),
             stat: None,
         }
+    }
+}
+
+impl RunSummary {
+    /// What is wrong with a run although it came to its end: sentences without their full stops.
+    pub fn warnings(&self) -> Vec<String> {
+        // Where all waits are short, CPUs were on their way.
+        let waits_long = self.groups.iter().any(|group| group.longest_wait_ms >= LONG_WAIT_MS);
+        let wasted = self.host.idle_beside_pct.filter(|&pct| waits_long && pct >= IDLE_BESIDE_WARNED_PCT);
+        let wasted = wasted.map(|pct| {
+            format!(
+                "the pCPUs idled for {pct:.1}% of their time while tasks waited that could have run there; a scheduler \
+                 that keeps CPUs busy leaves less than {IDLE_BESIDE_WARNED_PCT}%"
+            )
+        });
+        wasted.into_iter().chain(self.deadlock_warning()).collect()
+    }
+
+    /// The first VM whose tasks wait for each other, and how many other ones there are.
+    fn deadlock_warning(&self) -> Option<String> {
+        let vm = &self.deadlocks.first()?.vm;
+        let waits: Vec<String> = self
+            .deadlocks
+            .iter()
+            .filter(|wait| wait.vm == *vm)
+            .map(|DeadlockSummary { task, awaits, of, .. }| match *awaits {
+                "lock" => format!("`{task}` for a lock that `{of}` has"),
+                "token" => format!("`{task}` for a token from `{of}`"),
+                _ => format!("`{task}` for `{of}` to take a token"),
+            })
+            .collect();
+        let shown = waits.iter().take(WAITS_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+        let more = match waits.len().saturating_sub(WAITS_SHOWN) {
+            0 => String::new(),
+            count => format!(", and {count} more such waits"),
+        };
+        let mut vms: Vec<&str> = self.deadlocks.iter().map(|wait| wait.vm.as_str()).collect();
+        vms.dedup();
+        let others = match vms.len() - 1 {
+            0 => String::new(),
+            count => format!("; so it is in {count} more"),
+        };
+        Some(format!("tasks of {vm} wait for each other to the end: {shown}{more}{others}"))
     }
 }
 
@@ -231,6 +328,13 @@ pub fn scenario_hash(scenario: &Scenario) -> u64 {
     hash.0
 }
 
+/// Hash over texts, in hexadecimal.
+pub(crate) fn hash_of_texts<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let mut hash = Fnv1a::default();
+    texts.for_each(|text| write!(hash, "{text} ").expect("hashing cannot fail"));
+    format!("{:016x}", hash.0)
+}
+
 /// The FNV-1a hash (G. Fowler, L. C. Noll, K.-P. Vo, 1991), 64 bits: short, and the same everywhere.
 struct Fnv1a(u64);
 
@@ -257,9 +361,18 @@ impl fmt::Display for RunSummary {
         writeln!(f, "          scenario {}, trace {}", self.scenario_hash, self.trace_hash)?;
         writeln!(
             f,
-            "machine   {}, {} pCPUs; {} s measured, {} events",
-            self.machine, host.pcpus, self.length_s, self.events
+            "machine   {}, {} pCPUs; {} s measured{}, {} events",
+            self.machine,
+            host.pcpus,
+            self.length_s,
+            if self.is_cut { ", CUT SHORT" } else { "" },
+            self.events
         )?;
+        write!(f, "scheduler {} in the host", host.scheduler)?;
+        match self.guest_schedulers.is_empty() {
+            true => writeln!(f)?,
+            false => writeln!(f, ", {} in guests", self.guest_schedulers.join(" and "))?,
+        }
         writeln!(
             f,
             "host      {} % busy, {} % idle, {} % overhead ({} % waits for locks); mean run {} us",
@@ -276,6 +389,10 @@ impl fmt::Display for RunSummary {
             number(host.context_switches_per_s_per_pcpu),
             number(host.preemptions_per_s_per_pcpu),
         )?;
+        if let Some(pct) = host.idle_beside_pct.filter(|&pct| pct >= IDLE_BESIDE_SHOWN_PCT) {
+            let pct = number(Some(pct));
+            writeln!(f, "wasted    {pct} % of the pCPUs' time idles while tasks wait that could run there")?;
+        }
         if host.away_pct.is_some() {
             let pct = number(host.away_pct);
             writeln!(f, "away      {pct} % of the pCPUs' time is not the scheduler's")?;

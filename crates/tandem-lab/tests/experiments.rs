@@ -18,24 +18,35 @@ use tandem_lab::statistics::median;
 const CALIBRATED_WITHIN_PCT: f64 = 8.0;
 
 /// Fields of a cell in JSON.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 28] = [
     "baseline",
+    "better",
     "calibrated_set",
     "cell",
     "ci_high_pct",
     "ci_low_pct",
     "experiment",
+    "guest_schedulers",
     "metric",
+    "n",
     "points_accepted",
     "points_measured",
+    "precision_pct",
     "published",
     "published_effect_pct",
     "range_high_pct",
     "range_low_pct",
     "role",
+    "scenario_hash",
+    "scheduler",
+    "seeds",
     "simulated",
     "simulated_effect_pct",
+    "trace_hashes",
+    "unit",
+    "values",
     "variant",
+    "version",
 ];
 
 fn folder() -> ExperimentFolder {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use tandem_machine::cpumask::CpuMask;
 use tandem_sim::policy::linux::weight_of_nice;
 use tandem_sim::program::{Amount, Op, Program};
-use tandem_sim::scenario::{CgroupName, HostAction, Scenario, Vm, Which, Workload, WorkloadKind};
+use tandem_sim::scenario::{CgroupName, HostAction, Scenario, TaskPolicy, Vm, Which, Workload, WorkloadKind};
 
 /// A task that pauses for less than one part in this many of its time counts as one that never pauses.
 const PAUSES_MAX: u64 = 100;
@@ -366,11 +366,11 @@ impl Weights {
     /// The flattened weight of each task while those that count are runnable: from the root down, each cgroup
     /// divides its fraction among its children. Tasks that do not count have weight 0.
     fn flattened(&self, scenario: &Scenario, counts: impl Fn(usize) -> bool) -> Vec<f64> {
-        let own = |vm: usize, nice: i8| {
+        let own = |vm: usize, (nice, policy): (i8, TaskPolicy)| {
             let spec = &scenario.workloads[vm];
             let of_set = if spec.vm().is_some() { Workload::DEFAULT_WEIGHT } else { spec.weight };
             let nice = self.nice[vm].unwrap_or(nice);
-            let weight = f64::from(weight_of_nice(nice)) / f64::from(weight_of_nice(0))
+            let weight = f64::from(policy.weight(nice)) / f64::from(weight_of_nice(0))
                 * (u64::from(of_set) * WEIGHT) as f64
                 / f64::from(Workload::DEFAULT_WEIGHT);
             weight.round().clamp(1.0, 10_000.0)
@@ -382,7 +382,7 @@ impl Weights {
         let mut first = 0;
         for (vm, spec) in scenario.workloads.iter().enumerate() {
             let tasks = (0..spec.task_count()).filter(|task| counts(first + task));
-            let tasks: f64 = tasks.map(|task| own(vm, spec.nice(task))).sum();
+            let tasks: f64 = tasks.map(|task| own(vm, (spec.nice(task), spec.policy(task)))).sum();
             first += spec.task_count();
             of_vm.push(tasks);
             if tasks == 0.0 {
@@ -405,19 +405,20 @@ impl Weights {
             let here = worth[&cgroup.parent] * self.cgroups[at] / sums[&Some(at)];
             worth.insert(Some(at), here);
         }
-        let task = |(task, (vm, nice)): (usize, (usize, i8))| {
+        let task = |(task, (vm, urgency)): (usize, (usize, (i8, TaskPolicy)))| {
             let spec = &scenario.workloads[vm];
             let above = worth.get(&spec.cgroup).copied().filter(|_| counts(task)).unwrap_or(0.0);
             match &spec.kind {
                 _ if above == 0.0 => 0.0,
-                WorkloadKind::Vm(_) => above * self.vms[vm] * own(vm, nice) / of_vm[vm],
+                WorkloadKind::Vm(_) => above * self.vms[vm] * own(vm, urgency) / of_vm[vm],
                 WorkloadKind::Processes(_) | WorkloadKind::Threads(_) | WorkloadKind::KernelThreads(_) => {
-                    above * own(vm, nice)
+                    above * own(vm, urgency)
                 }
             }
         };
         let vms = scenario.workloads.iter().enumerate();
-        vms.flat_map(|(vm, spec)| (0..spec.task_count()).map(move |task| (vm, spec.nice(task))))
+        let urgency = |spec: &Workload, task| (spec.nice(task), spec.policy(task));
+        vms.flat_map(|(vm, spec)| (0..spec.task_count()).map(move |task| (vm, urgency(spec, task))))
             .enumerate()
             .map(task)
             .collect()

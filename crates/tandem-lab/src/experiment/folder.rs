@@ -32,6 +32,16 @@ pub enum ExperimentFolderError {
         /// The folder.
         path: PathBuf,
     },
+    /// A path stands in the place of a name.
+    #[error("`{}` is a path; give the name `{name}` alone, with --experiments {}", path.display(), folder.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// The folder that its end is in.
+        folder: PathBuf,
+        /// The end.
+        name: String,
+    },
     /// The folder has no experiment of that name.
     #[error("there is no experiment `{name}`; there are {}", names.join(", "))]
     Unknown {
@@ -84,6 +94,14 @@ impl ExperimentFolder {
     pub fn path_of(&self, name: &str) -> Result<PathBuf, ExperimentFolderError> {
         if self.names.iter().any(|known| known == name) {
             return Ok(self.path.join(name));
+        }
+        let path = Path::new(name);
+        if let (Some(folder), Some(end)) = (path.parent(), path.file_name())
+            && folder != Path::new("")
+            && path.join("experiment.toml").is_file()
+        {
+            let name = end.to_string_lossy().into_owned();
+            return Err(ExperimentFolderError::Path { path: path.into(), folder: folder.into(), name });
         }
         Err(ExperimentFolderError::Unknown { name: name.into(), names: self.names.clone() })
     }

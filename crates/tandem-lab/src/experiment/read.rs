@@ -87,6 +87,10 @@ fn check_file(file: &ExperimentFile, source: &SourceFile) -> Result<(), FileErro
             "the replications are out of range; `min` must be at least 1, and `max` not less than `min`";
         return Err(source.error(replications.span(), message));
     }
+    if replications.precision_pct < 0.0 {
+        let message = format!("`precision_pct` is {}; allowed are 0 and more", replications.precision_pct);
+        return Err(source.error(replications.span(), message));
+    }
     if file.quick.replications == 0 || !(1..=100).contains(&file.quick.length_pct) {
         let message = "allowed are at least 1 for `replications`, and 1 to 100 for `length_pct`";
         return Err(source.error(file.quick.span(), message));
@@ -102,6 +106,14 @@ fn cases_of(position: usize, file: &ExperimentFile, source: &SourceFile) -> Resu
     let is_decimal = |key: &Key| matches!(key, Key::Decimal(_));
     if run.keys.values().chain(run.sweep.values().flatten()).any(is_decimal) {
         let message = "a key of cells is a decimal; allowed are whole numbers and texts";
+        return Err(source.error(run.scenario.span(), message));
+    }
+    if let Some((name, _)) = run.sweep.iter().find(|(_, values)| values.is_empty()) {
+        let message = format!("the sweep has no values for `{name}`; give at least one");
+        return Err(source.error(run.sweep.span(), message));
+    }
+    if run.metrics.is_empty() {
+        let message = "the run measures nothing; name at least one metric";
         return Err(source.error(run.scenario.span(), message));
     }
     let known = scenario.parameters();

@@ -240,6 +240,8 @@ mod tests {
             role: Role::Predicted,
             better: Better::Higher,
             unit: String::new(),
+            precision_pct: None,
+            runs: Default::default(),
         }
     }
 

@@ -41,6 +41,21 @@ impl Format for Csv {
                 writer.write_field(count.map(|count| count.to_string()).unwrap_or_default())?;
             }
             writer.write_field(cell.role.word())?;
+            let runs = &cell.runs;
+            let values =
+                runs.values.iter().map(|&value| rounded(value).map_or(String::new(), |it| it.to_string()));
+            for text in [
+                cell.unit.clone(),
+                runs.n.to_string(),
+                runs.seeds.first().map(ToString::to_string).unwrap_or_default(),
+                values.collect::<Vec<_>>().join(" "),
+                runs.scheduler.clone(),
+                runs.guest_schedulers.join(" and "),
+                runs.scenario_hash.clone().unwrap_or_default(),
+                runs.version.to_owned(),
+            ] {
+                writer.write_field(text)?;
+            }
             writer.write_record(None::<&[u8]>)?;
         }
         writer.flush()
@@ -58,7 +73,20 @@ const NUMBERS: [&str; 8] = [
     "range_high_pct",
 ];
 
-const AFTER_NUMBERS: [&str; 4] = ["calibrated_set", "points_accepted", "points_measured", "role"];
+const AFTER_NUMBERS: [&str; 12] = [
+    "calibrated_set",
+    "points_accepted",
+    "points_measured",
+    "role",
+    "unit",
+    "n",
+    "first_seed",
+    "values",
+    "scheduler",
+    "guest_schedulers",
+    "scenario_hash",
+    "version",
+];
 
 fn numbers(cell: &Cell) -> [Option<f64>; NUMBERS.len()] {
     [
@@ -77,7 +105,7 @@ fn numbers(cell: &Cell) -> [Option<f64>; NUMBERS.len()] {
 mod tests {
     use super::*;
     use crate::report::fixture;
-    use crate::results::{Key, RangeBasis};
+    use crate::results::{CellRuns, Key, RangeBasis};
 
     fn written(results: &[ExperimentResults]) -> String {
         let mut out = Vec::new();
@@ -98,14 +126,25 @@ mod tests {
             points_measured: Some(4),
             doubt_pct: None,
         };
+        cell.runs = CellRuns {
+            version: "1.2.3",
+            scheduler: "linux 6.12".to_owned(),
+            scenario_hash: Some("0123456789abcdef".to_owned()),
+            n: 2,
+            seeds: vec![7, 8],
+            values: vec![112.0, 112.5],
+            ..CellRuns::default()
+        };
         results.cells = vec![cell, other];
         assert_eq!(
             written(&[results]),
             "experiment,benchmark,load,vms,metric,baseline,variant,published,simulated,published_effect_pct,\
              simulated_effect_pct,ci_low_pct,ci_high_pct,range_low_pct,range_high_pct,calibrated_set,\
-             points_accepted,points_measured,role\r\n\
-             made-up,sums,,2,throughput,plain,\"say \"\"hi\"\", twice\",114,112,14,12,11,13,,,complete,72,4,predicted\r\n\
-             made-up,,90,,throughput,plain,\"say \"\"hi\"\", twice\",114,,14,12,11,13,,,,,,predicted\r\n"
+             points_accepted,points_measured,role,unit,n,first_seed,values,scheduler,guest_schedulers,scenario_hash,\
+             version\r\n\
+             made-up,sums,,2,throughput,plain,\"say \"\"hi\"\", twice\",114,112,14,12,11,13,,,complete,72,4,predicted,\
+             1/s,2,7,112 112.5,linux 6.12,,0123456789abcdef,1.2.3\r\n\
+             made-up,,90,,throughput,plain,\"say \"\"hi\"\", twice\",114,,14,12,11,13,,,,,,predicted,1/s,0,,,,,,\r\n"
         );
     }
 

@@ -1,6 +1,8 @@
 //! Made-up results for tests: the shape is that of the real experiments, the simulated numbers are invented.
 
-use crate::results::{Better, Cell, ExperimentResults, HeatMap, Key, RangeBasis, Role, Target, Verdict};
+use crate::results::{
+    Better, Cell, CellRuns, ExperimentResults, HeatMap, Key, RangeBasis, Role, Target, Verdict,
+};
 use std::collections::BTreeMap;
 
 /// An experiment without cells.
@@ -14,6 +16,8 @@ pub fn empty() -> ExperimentResults {
         not_modelled: Vec::new(),
         replications: 1,
         seed: 1,
+        is_cut: false,
+        precision: None,
         cells: Vec::new(),
         heat_maps: Vec::new(),
         calibrations: Vec::new(),
@@ -42,6 +46,8 @@ pub fn effect(published_pct: f64, simulated_pct: f64, half_width: f64) -> Cell {
         role: Role::Predicted,
         better: Better::Higher,
         unit: "1/s".to_owned(),
+        precision_pct: None,
+        runs: CellRuns::default(),
     }
 }
 
@@ -122,6 +128,8 @@ pub fn numa_affinity() -> ExperimentResults {
             role: Role::Calibrated,
             better,
             unit: unit.to_owned(),
+            precision_pct: None,
+            runs: CellRuns::default(),
         };
         cells.push(baseline.clone());
         for (variant, value, effect) in [("pinning", values[1], effects[0]), ("numa", values[2], effects[1])]
@@ -164,6 +172,8 @@ pub fn numa_affinity() -> ExperimentResults {
             .to_vec(),
         replications: 10,
         seed: 42,
+        is_cut: false,
+        precision: None,
         cells,
         heat_maps: Vec::new(),
         calibrations: Vec::new(),
@@ -246,6 +256,8 @@ pub fn rate_control() -> ExperimentResults {
                     role: if published.is_some() { Role::Calibrated } else { Role::Predicted },
                     better,
                     unit: unit.to_owned(),
+                    precision_pct: None,
+                    runs: CellRuns::default(),
                 });
             }
         }
@@ -267,6 +279,8 @@ pub fn rate_control() -> ExperimentResults {
         not_modelled: ["The network cards themselves", "Storage over the network"].map(str::to_owned).to_vec(),
         replications: 10,
         seed: 42,
+        is_cut: false,
+        precision: None,
         cells,
         heat_maps: Vec::new(),
         calibrations: Vec::new(),

@@ -19,6 +19,8 @@ pub struct Group<'a> {
     pub is_compared: bool,
     /// Whether other cells of the experiment have another baseline.
     names_baseline: bool,
+    /// How many replications its cells have, least and most, if others have more.
+    fewer_runs: Option<(usize, usize)>,
 }
 
 /// Groups in the order in which they first appear; never an empty one.
@@ -37,10 +39,14 @@ pub fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
                 shows_effects: false,
                 is_compared: false,
                 names_baseline: false,
+                fewer_runs: None,
             }),
         }
     }
+    let most = cells.iter().map(|cell| cell.runs.n).max().unwrap_or(0);
     for group in &mut groups {
+        let runs = || group.cells.iter().map(|cell| cell.runs.n);
+        group.fewer_runs = runs().min().zip(runs().max()).filter(|&(fewest, _)| fewest < most);
         group.number_keys = distinct(group.cells.iter().flat_map(|cell| numbers(cell).map(|(name, _)| name)));
         group.number_keys.sort_unstable();
         let first = group.cells[0];
@@ -63,7 +69,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Unit of the metric, which way is better, and the baseline if there are several.
+    /// Unit of the metric, which way is better, the baseline if there are several, and the number of replications where
+    /// other cells have more.
     pub fn notes(&self) -> String {
         let cell = self.cells[0];
         let better = match cell.better {
@@ -72,7 +79,13 @@ impl<'a> Group<'a> {
             Better::Neither => "",
         };
         let baseline = if self.names_baseline { format!("against {}", cell.baseline) } else { String::new() };
-        let notes = [cell.unit.as_str(), better, &baseline];
+        let runs = match self.fewer_runs {
+            Some((1, 1)) => "1 replication".to_owned(),
+            Some((fewest, most)) if fewest == most => format!("{most} replications"),
+            Some((fewest, most)) => format!("{fewest} to {most} replications"),
+            None => String::new(),
+        };
+        let notes = [cell.unit.as_str(), better, &baseline, &runs];
         notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ")
     }
 

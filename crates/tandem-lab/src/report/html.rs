@@ -14,7 +14,7 @@ use super::{
     plot::{self, Legend, Quantity},
 };
 use crate::experiment::NOISE_PCT;
-use crate::results::{Cell, ExperimentResults, Target};
+use crate::results::{Better, Cell, ExperimentResults, Target};
 use askama::Template;
 use std::io;
 
@@ -60,7 +60,15 @@ struct Section<'a> {
     sign_right: String,
     median_error: String,
     largest_error: String,
-    targets_met: usize,
+    targets_met: String,
+    /// Whether a verdict says something of it.
+    has_verdict: bool,
+    /// Of effects that nothing is published about, how many are beyond chance, and how many there are.
+    own_effects: (usize, usize),
+    policies: String,
+    seeds: String,
+    hashes: (String, String),
+    precision: Option<String>,
     /// Name and swatch of each variant with effects to compare.
     legend: Vec<(&'a str, String)>,
     scatter: Option<String>,
@@ -148,10 +156,19 @@ impl<'a> Section<'a> {
             },
             median_error: points(verdict.median_abs_error_pct),
             largest_error: points(verdict.max_abs_error_pct),
-            targets_met: verdict.targets_met(),
+            targets_met: match verdict.targets.len() {
+                0 => number::MISSING.to_owned(),
+                targets => format!("{} of {targets}", verdict.targets_met()),
+            },
+            has_verdict: verdict.predicted > 0,
+            own_effects: own_effects(&groups),
+            policies: results.policies_in_words(),
+            seeds: results.seeds_in_words(),
+            hashes: results.hashes(),
+            precision: results.precision.as_ref().map(ToString::to_string),
             scatter: plot::scatter(results, &legend),
             dots: plot::dots(results, &legend),
-            legend: legend.entries(results.cells.iter().filter(|cell| effects(cell).is_some())),
+            legend: legend.entries(plot::dotted(results).into_iter()),
             sweep_legend: legend.entries(results.cells.iter()),
             onsets: groups.iter().filter_map(|group| Some((group.name(), onset(group)?))).collect(),
             heat_maps: heat_maps(results),
@@ -179,6 +196,18 @@ impl Miss {
         );
         Some(Self { error: (simulated - published).abs(), class, words, text })
     }
+}
+
+/// The effects that nothing is published about on metrics of which one way is better: how many are beyond chance, and
+/// how many there are.
+fn own_effects(groups: &[Group]) -> (usize, usize) {
+    let is_own = |cell: &&&Cell| {
+        cell.better != Better::Neither
+            && cell.published_effect_pct.is_none()
+            && cell.simulated_effect_pct.is_some()
+    };
+    let own = || groups.iter().flat_map(|group| &group.cells).filter(is_own);
+    (own().filter(|cell| beyond_chance(cell)).count(), own().count())
 }
 
 fn heat_maps(results: &ExperimentResults) -> Vec<HeatMapFigure<'_>> {
@@ -227,7 +256,7 @@ fn name_and_number((name, number): (&str, i64)) -> String {
 }
 
 /// A table of the loads with published numbers, open if it should be, and, if there are other loads, a closed
-/// one of all.
+/// one of all. Where nothing is published, the one of all takes the place of the first.
 fn tables<'a>(group: &Group<'a>, is_open: bool) -> Vec<CellTable<'a>> {
     let published = group.published();
     let has_other_loads = published.len() < group.cells.len();
@@ -236,7 +265,9 @@ fn tables<'a>(group: &Group<'a>, is_open: bool) -> Vec<CellTable<'a>> {
         let title = if has_other_loads { group.title() + ", where published" } else { group.title() };
         tables.push(CellTable::of(group, title, &published, is_open));
     }
-    if has_other_loads {
+    if published.is_empty() {
+        tables.push(CellTable::of(group, group.title(), &group.cells, is_open));
+    } else if has_other_loads {
         tables.push(CellTable::of(group, group.title() + ", every load", &group.cells, false));
     }
     tables

@@ -1,7 +1,7 @@
 //! JSON: an array of cells, one a line.
 
 use super::{Format, number::rounded};
-use crate::results::{Cell, ExperimentResults};
+use crate::results::{Cell, CellRuns, ExperimentResults};
 use std::io;
 
 /// An array of the cells of all experiments; numbers with six digits, `null` for what is missing or not
@@ -41,6 +41,10 @@ fn with_rounded_numbers(cell: &Cell) -> Cell {
         ci_high_pct: rounded_or_none(cell.ci_high_pct),
         range_low_pct: rounded_or_none(cell.range_low_pct),
         range_high_pct: rounded_or_none(cell.range_high_pct),
+        runs: CellRuns {
+            values: cell.runs.values.iter().map(|&value| rounded(value).unwrap_or(f64::NAN)).collect(),
+            ..cell.runs.clone()
+        },
         ..cell.clone()
     }
 }
@@ -61,7 +65,18 @@ mod tests {
     #[test]
     fn a_cell_has_the_documented_fields() {
         let mut results = fixture::empty();
-        results.cells = vec![fixture::effect(14.0, 12.345_678_9, 1.0)];
+        let runs = CellRuns {
+            version: "1.2.3",
+            scheduler: "linux 6.12".to_owned(),
+            guest_schedulers: vec!["linux 4.2".to_owned()],
+            scenario_hash: Some("0123456789abcdef".to_owned()),
+            n: 2,
+            seeds: vec![1, u64::MAX],
+            values: vec![112.0, 112.691_357_8],
+            trace_hashes: vec!["00000000000000aa".to_owned(), "00000000000000bb".to_owned()],
+        };
+        results.cells =
+            vec![Cell { precision_pct: Some(1.0), runs, ..fixture::effect(14.0, 12.345_678_9, 1.0) }];
         let expected = json!([{
             "experiment": "made-up", "cell": {"benchmark": "sums", "vms": 2}, "metric": "throughput",
             "baseline": "plain", "variant": "better", "published": 114.0, "simulated": 112.346,
@@ -69,6 +84,10 @@ mod tests {
             "ci_low_pct": 11.3457, "ci_high_pct": 13.3457,
             "range_low_pct": null, "range_high_pct": null,
             "calibrated_set": null, "points_accepted": null, "points_measured": null, "role": "predicted",
+            "better": "higher", "unit": "1/s", "precision_pct": 1.0, "version": "1.2.3",
+            "scheduler": "linux 6.12", "guest_schedulers": ["linux 4.2"], "scenario_hash": "0123456789abcdef",
+            "n": 2, "seeds": [1, u64::MAX], "values": [112.0, 112.691],
+            "trace_hashes": ["00000000000000aa", "00000000000000bb"],
         }]);
         assert_eq!(Value::from(parsed(std::slice::from_ref(&results))), expected);
 

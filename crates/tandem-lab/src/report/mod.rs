@@ -13,10 +13,11 @@ mod groups;
 mod heat_map;
 mod html;
 mod json;
+mod layout;
 pub(crate) mod number;
 mod onset;
 mod outcome;
-mod plot;
+pub(crate) mod plot;
 pub(crate) use plot::svg;
 mod table;
 

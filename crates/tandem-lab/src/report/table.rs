@@ -1,23 +1,22 @@
 //! Tables for a terminal, at most 100 columns wide.
 //!
-//! Loads with a published number form a list, a row a cell. A group that also has other loads is shown as a
-//! sweep as well: a row a load, a column a variant. Colour carries no meaning. Width is counted in
-//! characters, so a name in a script with wide characters may be out of line.
+//! Cells form a list, a row a cell: beside published numbers with those, elsewhere with what the interval says of the
+//! effect. From three loads on, those that nothing is published about are a sweep: a row a load, a column a variant, in
+//! several tables one below the other where one would be too wide. Colour carries no meaning.
 
 use super::{
     Format,
     groups::{Group, groups, numbers},
     heat_map::{Gain, Grid},
+    layout::{Align, GAP, MAX_WIDTH, aligned, widths, wrapped},
     number,
     onset::onset,
-    outcome::{Outcome, beyond_chance},
+    outcome::{self, Outcome, beyond_chance},
 };
-use crate::experiment::NOISE_PCT;
-use crate::results::{Cell, ExperimentResults, Role, Target};
+use crate::results::{Cell, ExperimentResults, Role};
 use std::io::{self, Write};
 
-const MAX_WIDTH: usize = 100;
-const GAP: &str = "  ";
+mod verdicts;
 
 /// Tables for a terminal; a line per experiment at the end says how good the predictions are.
 pub struct Table;
@@ -35,25 +34,39 @@ impl Format for Table {
         for experiment in results {
             write_experiment(experiment, out)?;
         }
-        if results.is_empty() { Ok(()) } else { write_verdicts(results, out) }
+        if results.is_empty() { Ok(()) } else { verdicts::write(results, out) }
     }
 }
+
+/// From so many loads on they are a sweep: fewer are read as well in a list.
+const SWEEP_LOADS: usize = 3;
 
 fn write_experiment(experiment: &ExperimentResults, out: &mut dyn Write) -> io::Result<()> {
     let heading = wrapped(&format!("{}: {}", experiment.name, experiment.title), "");
     let longest = heading.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     writeln!(out, "{heading}{}", "=".repeat(longest))?;
-    write!(out, "{}", wrapped(&format!("published: {}", experiment.source), "  "))?;
-    writeln!(out, "replications: {}, seed: {}", experiment.replications, experiment.seed)?;
+    if experiment.is_cut {
+        writeln!(out, "INTERRUPTED: these are the replications that were complete")?;
+    }
+    let source = if experiment.has_published() { "published" } else { "source" };
+    write!(out, "{}", wrapped(&format!("{source}: {}", experiment.source), "  "))?;
+    let version = env!("CARGO_PKG_VERSION");
+    let seeds = experiment.seeds_in_words();
+    writeln!(out, "replications: {}, {seeds}, tandem {version}", experiment.replications)?;
+    let (scenarios, runs) = experiment.hashes();
+    writeln!(out, "hashes: scenarios {scenarios}, traces {runs}")?;
+    write!(out, "{}", wrapped(&format!("policies: {}", experiment.policies_in_words()), "  "))?;
+    if let Some(precision) = &experiment.precision {
+        write!(out, "{}", wrapped(&format!("precision: {precision}"), "  "))?;
+    }
     for calibration in &experiment.calibrations {
         write!(out, "{}", wrapped(&format!("calibration {calibration}"), "  "))?;
     }
     for group in groups(&experiment.cells) {
         write!(out, "\n{}", wrapped(&group.title(), "  "))?;
         let published = group.published();
-        if published.len() == group.cells.len() {
-            write!(out, "{}", list(&group, &published))?;
-        } else if let Some(sweep) = sweep(&group) {
+        let is_swept = published.len() < group.cells.len() && group.loads().len() >= SWEEP_LOADS;
+        if let Some(sweep) = Some(&group).filter(|_| is_swept).and_then(sweep) {
             let list = if published.is_empty() { String::new() } else { list(&group, &published) + "\n" };
             write!(out, "{list}{sweep}")?;
             if let Some(onset) = onset(&group) {
@@ -101,54 +114,80 @@ fn heat_map(grid: &Grid) -> String {
 /// A row a cell.
 fn list(group: &Group, cells: &[&Cell]) -> String {
     let keys = group.number_keys.iter().map(|key| (*key, Align::Right));
-    // A range takes the place of the error: a line has no room for both.
+    let is_published = |cell: &&Cell| cell.published.is_some() || cell.published_effect_pct.is_some();
+    let has_published = cells.iter().any(is_published);
     let has_ranges = group.shows_effects && cells.iter().any(|cell| cell.open_range_pct().is_some());
-    let columns = [
-        ("variant", Align::Left),
-        ("published", Align::Right),
-        ("simulated", Align::Right),
-        ("publ.", Align::Right),
-        ("sim.", Align::Right),
-        ("95% interval", Align::Right),
-        (if has_ranges { "range" } else { "error" }, Align::Right),
-        ("outcome", Align::Left),
-    ];
+    let mut columns = vec![("variant", Align::Left)];
+    match has_published {
+        true => {
+            let names = ["published", "simulated", "publ.", "sim.", "95% interval"];
+            columns.extend(names.map(|name| (name, Align::Right)));
+        }
+        false => columns.extend(["mean", "effect", "95% interval"].map(|name| (name, Align::Right))),
+    }
+    // A range takes the place of the error: a line has no room for both.
+    match (has_ranges, has_published) {
+        (true, _) => columns.push(("range", Align::Right)),
+        (false, true) => columns.push(("error", Align::Right)),
+        (false, false) => {}
+    }
+    columns.push(("outcome", Align::Left));
     let rows = cells.iter().map(|cell| {
         let row = group.row(cell);
         let mut texts = key_texts(group, &numbers(cell).collect::<Vec<_>>());
-        texts.extend([cell.variant.clone(), row.published, row.simulated, row.published_effect]);
-        let range_or_error = if has_ranges { row.range } else { row.error };
-        texts.extend([row.simulated_effect, row.interval, range_or_error, standing(cell).to_owned()]);
+        texts.push(cell.variant.clone());
+        match has_published {
+            true => texts.extend([row.published, row.simulated, row.published_effect]),
+            false => texts.push(row.simulated),
+        }
+        texts.extend([row.simulated_effect, row.interval]);
+        match (has_ranges, has_published) {
+            (true, _) => texts.push(row.range),
+            (false, true) => texts.push(row.error),
+            (false, false) => {}
+        }
+        texts.push(standing(group, cell).to_owned());
         texts
     });
     aligned(&keys.chain(columns).collect::<Vec<_>>(), &rows.collect::<Vec<_>>())
 }
 
-/// A row a load, a column a variant; `None` if that would be too wide.
+/// A row a load, a column a variant; as many columns in a table as there is room for, the others in further tables.
+/// `None` if a variant alone is too wide.
 fn sweep(group: &Group) -> Option<String> {
-    let keys = group.number_keys.iter().map(|key| (*key, Align::Right));
-    let variants = group.variants();
-    let columns: Vec<_> = keys.chain(variants.iter().map(|variant| (*variant, Align::Right))).collect();
-    let rows: Vec<_> = group
-        .loads()
-        .into_iter()
-        .map(|load| {
-            let mut texts = key_texts(group, &load);
-            texts.extend(variants.iter().map(|variant| {
-                let of_variant =
-                    |cell: &&&Cell| cell.variant == *variant && numbers(cell).eq(load.iter().copied());
-                group
-                    .cells
-                    .iter()
-                    .find(of_variant)
-                    .map(|cell| value_and_effect(group, cell))
-                    .unwrap_or_default()
-            }));
-            texts
-        })
-        .collect();
+    let keys: Vec<_> = group.number_keys.iter().map(|key| (*key, Align::Right)).collect();
+    let loads = group.loads();
+    let key_rows: Vec<Vec<String>> = loads.iter().map(|load| key_texts(group, load)).collect();
+    let column = |variant: &str| -> Vec<String> {
+        let cell_at = |load: &Vec<(&str, i64)>| {
+            let mut cells = group.cells.iter();
+            cells.find(|cell| cell.variant == variant && numbers(cell).eq(load.iter().copied()))
+        };
+        let text = |load| cell_at(load).map(|cell| value_and_effect(group, cell)).unwrap_or_default();
+        loads.iter().map(text).collect()
+    };
+    let mut tables: Vec<Grown> = Vec::new();
+    for variant in group.variants() {
+        let texts = column(variant);
+        match tables.last().and_then(|table| with_column(table.clone(), variant, &texts)) {
+            Some(wider) => *tables.last_mut()? = wider,
+            None => tables.push(with_column((keys.clone(), key_rows.clone()), variant, &texts)?),
+        }
+    }
+    let texts = tables.iter().map(|(columns, rows)| aligned(columns, rows));
+    Some(texts.collect::<Vec<_>>().join("\n"))
+}
+
+/// Columns, and rows of their texts.
+type Grown<'a> = (Vec<(&'a str, Align)>, Vec<Vec<String>>);
+
+/// The table with one more column; `None` if it would be too wide.
+fn with_column<'a>((mut columns, mut rows): Grown<'a>, name: &'a str, texts: &[String]) -> Option<Grown<'a>> {
+    columns.push((name, Align::Right));
+    rows.iter_mut().zip(texts).for_each(|(row, text)| row.push(text.clone()));
     let gaps = GAP.len() * (columns.len() - 1);
-    (widths(&columns, &rows).iter().sum::<usize>() + gaps <= MAX_WIDTH).then(|| aligned(&columns, &rows))
+    let fits = widths(&columns, &rows).iter().sum::<usize>() + gaps <= MAX_WIDTH;
+    fits.then_some((columns, rows))
 }
 
 fn key_texts(group: &Group, keys: &[(&str, i64)]) -> Vec<String> {
@@ -156,149 +195,35 @@ fn key_texts(group: &Group, keys: &[(&str, i64)]) -> Vec<String> {
     group.number_keys.iter().map(|name| value(name).unwrap_or_default()).collect()
 }
 
-/// Value and effect in one; an effect that may be chance is in brackets.
+/// Mean, effect and half of its interval in one; an effect that may be chance is in brackets.
 fn value_and_effect(group: &Group, cell: &Cell) -> String {
     let row = group.row(cell);
-    match (row.simulated, row.simulated_effect) {
-        (value, effect) if effect.is_empty() => value,
-        (value, effect) if beyond_chance(cell) => format!("{value} {:>9}", effect + " "),
-        (value, effect) => format!("{value} {:>9}", format!("({effect})")),
+    if row.simulated_effect.is_empty() {
+        return row.simulated;
     }
+    let half = outcome::interval(cell).map(|(low, high)| format!(" ±{:.1}", (high - low) / 2.0));
+    let effect = row.simulated_effect + &half.unwrap_or_default();
+    let effect = if beyond_chance(cell) { effect + " " } else { format!("({effect})") };
+    format!("{} {effect:>16}", row.simulated)
 }
 
-/// Whether a cell is calibrated or a prediction, and how close it is.
-fn standing(cell: &Cell) -> &'static str {
+/// Whether a cell is calibrated or a prediction, and how close it is; without a published effect, what its interval
+/// says.
+fn standing(group: &Group, cell: &Cell) -> &'static str {
     match (cell.role, Outcome::of(cell)) {
         (Role::Predicted, Some(outcome)) => outcome.words(),
+        (Role::Predicted, None) if cell.variant == cell.baseline => "baseline",
+        (Role::Predicted, None) if cell.published.is_none() && !group.shows_effects => "",
+        (Role::Predicted, None) => match outcome::interval(cell) {
+            None => "",
+            Some(_) if !beyond_chance(cell) => "within chance",
+            Some(interval) => match cell.better.word(interval) {
+                "" => "differs",
+                word => word,
+            },
+        },
         (role, _) => role.word(),
     }
-}
-
-fn write_verdicts(results: &[ExperimentResults], out: &mut dyn Write) -> io::Result<()> {
-    let legend = format!(
-        "All numbers but the calibrated ones are predictions; a composite sums up some that count by themselves. \
-         close: at most {} points from the published effect; within chance: further, but its 95% interval holds zero. \
-         In a sweep such an effect is in brackets, and a variant starts to matter where its effect is beyond chance and at \
-         least {NOISE_PCT} point. A sign counts where the published effect is beyond noise, and is open where the \
-         simulated one is within chance. A target is open if chance decides whether it is met. A range holds the effects \
-         at the measured points of those that meet the baseline: where it holds zero, or an end of the target, sign and target are \
-         open, too, and so they are where it is not known which points do.",
-        super::CLOSE_POINTS
-    );
-    writeln!(out, "{}", wrapped(&legend, ""))?;
-    for experiment in results {
-        for (text, target) in &experiment.verdict.targets {
-            let word = match target {
-                Target::Met => "met   ",
-                Target::Missed => "MISSED",
-                Target::Open => "open  ",
-            };
-            let line = format!("{word} {}: {text}", experiment.name);
-            write!(out, "{}", wrapped(&line, "       "))?;
-        }
-    }
-    let columns = [
-        ("experiment", Align::Left),
-        ("predicted", Align::Right),
-        ("sign right", Align::Right),
-        ("open", Align::Right),
-        ("median error", Align::Right),
-        ("largest error", Align::Right),
-        ("targets", Align::Left),
-    ];
-    let rows = results.iter().map(|experiment| {
-        let verdict = &experiment.verdict;
-        let points = |error: Option<f64>| {
-            let error = error.filter(|error| error.is_finite());
-            error.map_or(number::MISSING.to_owned(), |error| format!("{error:.1} points"))
-        };
-        vec![
-            experiment.name.clone(),
-            verdict.predicted.to_string(),
-            format!("{} of {}", verdict.sign_right, verdict.beyond_noise),
-            verdict.sign_open.to_string(),
-            points(verdict.median_abs_error_pct),
-            points(verdict.max_abs_error_pct),
-            format!("{} of {} met", verdict.targets_met(), verdict.targets.len()),
-        ]
-    });
-    write!(out, "\n{}", aligned(&columns, &rows.collect::<Vec<_>>()))
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Align {
-    Left,
-    Right,
-}
-
-/// A header, a rule and rows with aligned columns. Names are cut where the table would be too wide, numbers
-/// never.
-fn aligned(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String {
-    let mut widths = widths(columns, rows);
-    let mut excess =
-        (widths.iter().sum::<usize>() + GAP.len() * (widths.len() - 1)).saturating_sub(MAX_WIDTH);
-    for (width, (name, align)) in widths.iter_mut().zip(columns) {
-        if *align == Align::Left {
-            let cut = excess.min(width.saturating_sub(name.chars().count()));
-            *width -= cut;
-            excess -= cut;
-        }
-    }
-    let line = |texts: &mut dyn Iterator<Item = &str>| {
-        let padded = texts.zip(&widths).zip(columns).map(|((text, &width), (_, align))| {
-            let text = cut(text, width);
-            match align {
-                Align::Left => format!("{text:<width$}"),
-                Align::Right => format!("{text:>width$}"),
-            }
-        });
-        let line = padded.collect::<Vec<_>>().join(GAP);
-        line.trim_end().to_owned() + "\n"
-    };
-    let rules: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
-    let mut text = line(&mut columns.iter().map(|(name, _)| *name));
-    text += &line(&mut rules.iter().map(String::as_str));
-    for row in rows {
-        text += &line(&mut row.iter().map(String::as_str));
-    }
-    text
-}
-
-fn widths(columns: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<usize> {
-    let mut widths: Vec<usize> = columns.iter().map(|(name, _)| name.chars().count()).collect();
-    for row in rows {
-        for (width, text) in widths.iter_mut().zip(row) {
-            *width = (*width).max(text.chars().count());
-        }
-    }
-    widths
-}
-
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-}
-
-/// `text` in lines, the second and later ones behind `indent`; a word too long for a line has one to itself.
-fn wrapped(text: &str, indent: &str) -> String {
-    let mut lines = String::new();
-    let mut line = String::new();
-    // A space at the start of a line is the caller's, between words any white space is one space.
-    for word in text.split(' ') {
-        let is_full = line.chars().count() + 1 + word.chars().count() > MAX_WIDTH;
-        if is_full && !line.trim().is_empty() {
-            lines += &format!("{}\n", line.trim_end());
-            line = format!("{indent}{word}");
-        } else if line.is_empty() {
-            line = word.to_owned();
-        } else {
-            line += " ";
-            line += word;
-        }
-    }
-    lines + &line + "\n"
 }
 
 #[cfg(test)]
@@ -310,33 +235,6 @@ mod tests {
         let mut out = Vec::new();
         Table.write(results, &mut out).expect("a vector takes everything");
         String::from_utf8(out).expect("text")
-    }
-
-    #[test]
-    fn columns_are_aligned() {
-        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["long name".to_owned(), "−12.5".to_owned()]];
-        assert_eq!(
-            aligned(&[("name", Align::Left), ("n", Align::Right)], &rows),
-            "name           n\n---------  -----\na              1\nlong name  −12.5\n"
-        );
-    }
-
-    #[test]
-    fn a_table_too_wide_cuts_names_but_no_number() {
-        let rows = [vec!["x".repeat(120), "1234567890".to_owned()]];
-        let text = aligned(&[("name", Align::Left), ("number", Align::Right)], &rows);
-        let row = text.lines().last().expect("a row");
-        assert_eq!(row.chars().count(), MAX_WIDTH);
-        assert!(row.ends_with("x…  1234567890"), "{row}");
-    }
-
-    #[test]
-    fn lines_are_wrapped_between_words() {
-        let text = wrapped(&"word ".repeat(30), "  ");
-        assert!(text.lines().all(|line| line.chars().count() <= MAX_WIDTH));
-        assert_eq!(text.lines().count(), 2);
-        assert!(text.lines().nth(1).expect("a second line").starts_with("  word"));
-        assert_eq!(wrapped("short", "  "), "short\n");
     }
 
     #[test]
@@ -361,11 +259,15 @@ mod tests {
     fn a_sweep_has_a_column_per_variant() {
         let text = written(&[fixture::rate_control()]);
         let after = text.split("\nresponse_p95_us").nth(1).expect("the metric");
-        let header = after.lines().nth(1).expect("a header");
-        assert_eq!(
-            header.split_whitespace().collect::<Vec<_>>(),
-            ["load_pct", "credit", "src", "ratelimit-1ms", "ratelimit-5ms", "ratelimit-10ms"]
-        );
+        let of_metric = after.split("\n\n").take(2);
+        let headers: Vec<&str> =
+            of_metric.filter_map(|table| table.lines().find(|line| line.contains("load_pct"))).collect();
+        let names: Vec<Vec<&str>> =
+            headers.iter().map(|header| header.split_whitespace().collect()).collect();
+        assert_eq!(names[0][..3], ["load_pct", "credit", "src"], "{after}");
+        let all: Vec<&str> = names.iter().flat_map(|names| names[1..].iter().copied()).collect();
+        assert_eq!(all, ["credit", "src", "ratelimit-1ms", "ratelimit-5ms", "ratelimit-10ms"], "{after}");
+        assert!(after.contains(" ±0.8"), "an effect has an interval: {after}");
         assert!(text.contains("\nstarts to matter at load_pct = 50: src, ratelimit-1ms"), "{text}");
         assert_eq!(text.matches("\nstarts to matter").count(), 1, "only where an effect is published");
     }

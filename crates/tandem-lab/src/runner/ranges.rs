@@ -73,9 +73,9 @@ pub(super) fn add_ranges<E: Error + Send + Sync + 'static>(
         let (variant, _) = &case.variants[variant];
         let seed = options.seed.wrapping_add(replication as u64);
         let scenario = experiment.scenario_at(case, variant, &points[number][point]).ok();
-        let values = scenario.and_then(|it| measure(experiment, case, variant, &it, seed, simulate).ok());
+        let run = scenario.and_then(|it| measure(experiment, case, variant, &it, seed, simulate).ok());
         progress.done();
-        Some((key, values))
+        Some((key, run.map(|run| run.values)))
     };
     let count = runs.len();
     // A run without values could not be measured.

@@ -29,6 +29,15 @@ fn experiment(replications: &str) -> Experiment {
 
 /// An experiment with additional text in its file, and additional published rows.
 fn experiment_with(replications: &str, more: &str, published: &str) -> Experiment {
+    experiment_beside(
+        replications,
+        more,
+        &format!("1,done,plain,100,\n1,done,src,110,\n2,done,src,,5\n{published}"),
+    )
+}
+
+/// An experiment with additional text in its file, beside these published rows.
+fn experiment_beside(replications: &str, more: &str, published: &str) -> Experiment {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
         r#"
@@ -49,9 +58,7 @@ fn experiment_with(replications: &str, more: &str, published: &str) -> Experimen
         {more}
         "#
     );
-    let published = format!(
-        "vms,metric,variant,value,effect_pct\n1,done,plain,100,\n1,done,src,110,\n2,done,src,,5\n{published}"
-    );
+    let published = format!("vms,metric,variant,value,effect_pct\n{published}");
     for (name, text) in
         [("experiment.toml", text.as_str()), ("s.toml", SCENARIO), ("published.csv", &published)]
     {
@@ -88,6 +95,7 @@ fn cells_stand_beside_published_numbers_with_their_roles() {
     let no_cancel = AtomicBool::new(false);
     let results = run_with(&experiment("{ min = 3 }"), options(1), &(), &no_cancel, engine).unwrap();
     assert_eq!((results.replications, results.seed, results.cells.len()), (3, 10, 4));
+    assert!(!results.is_cut);
     let told: Vec<_> = results
         .cells
         .iter()
@@ -215,12 +223,12 @@ fn a_cancelled_experiment_reports_whole_replications() {
     };
     let results = run_with(&experiment("{ min = 5 }"), options(1), &(), &cancel, engine).unwrap();
     assert_eq!(started.load(Ordering::Relaxed), 7);
-    assert_eq!((results.replications, results.cells.len()), (1, 4));
+    assert_eq!((results.replications, results.cells.len(), results.is_cut), (1, 4, true));
     assert!(results.cells[1].ci_low_pct.is_some() && results.cells[3].ci_low_pct.is_none());
 
     let results =
         run_with(&experiment("{ min = 5 }"), options(1), &(), &AtomicBool::new(true), engine).unwrap();
-    assert_eq!((results.replications, results.cells.len()), (0, 0));
+    assert_eq!((results.replications, results.cells.len(), results.is_cut), (0, 0, true));
 }
 
 #[test]
@@ -249,30 +257,120 @@ fn noise(key: u64) -> f64 {
     (0..12).map(uniform).sum::<f64>() - 6.0
 }
 
+/// An engine with noise that the two runs of a pair have in common, and with noise of their own, in percent; rate
+/// control gains 10%.
+fn noisy(noise_pct: f64) -> impl Fn(&Scenario, u64) -> Result<RunMetrics, std::io::Error> + Sync {
+    move |scenario, seed| {
+        let PolicySettings::Credit(credit) = scenario.policy else {
+            panic!("the host schedules with credit")
+        };
+        let of_variant = u64::from(credit.rate_control.is_some());
+        let key = seed << 8 | (scenario.workloads.len() as u64) << 4;
+        let common = 1.0 + 0.03 * noise(key);
+        let own = 1.0 + noise_pct / 100.0 * noise(key | 2 | of_variant);
+        let gain = 1.0 + 0.1 * of_variant as f64;
+        let mut run = engine(scenario, seed)?;
+        run.trace_hash = key | of_variant;
+        run.vms[0].counts = [("done".into(), (1e9 * common * own * gain) as u64)].into();
+        Ok(run)
+    }
+}
+
+/// The number of replications follows from the first ones, and from nothing else: here it is worked out once more, from
+/// the intervals that these give by themselves.
+#[test]
+fn a_precision_is_obeyed_with_published_numbers_and_without() {
+    let run = |experiment: &Experiment, seed: u64, noise_pct: f64| {
+        let options = RunOptions { seed, ..options(1) };
+        run_with(experiment, options, &(), &AtomicBool::new(false), noisy(noise_pct)).unwrap()
+    };
+    let rows = ["", "1,done,plain,100,\n1,done,src,110,\n2,done,src,,5\n"];
+    let (mut more, mut too_many) = (0, 0);
+    for published in rows {
+        let first = experiment_beside("{ min = 4 }", "", published);
+        let all = experiment_beside("{ min = 4, max = 60, precision_pct = 1 }", "", published);
+        for (seed, noise_pct) in (0..30).map(|seed| (seed * 1_000, [0.2, 1.0, 2.0][seed as usize % 3])) {
+            let halves = run(&first, seed, noise_pct).cells.into_iter().filter_map(|cell| {
+                assert_eq!(cell.precision_pct, None, "nothing is asked of what cannot grow");
+                Some((cell.ci_high_pct? - cell.ci_low_pct?) / 2.0)
+            });
+            let widest = halves.fold(0.0_f64, f64::max);
+            let expected = (4.0 * widest * widest).ceil().max(4.0) as usize;
+            let results = run(&all, seed, noise_pct);
+            assert_eq!(results.replications, expected.min(60), "{published:?} {seed}");
+            let precision = results.precision.expect("one was asked for");
+            assert_eq!((precision.is_reached, precision.wanted), (expected <= 60, Some(expected)));
+            for cell in results.cells {
+                assert_eq!(cell.precision_pct, (cell.variant == "src").then_some(1.0));
+                assert_eq!(cell.runs.n, results.replications);
+            }
+            more += usize::from(expected > 4);
+            too_many += usize::from(expected > 60);
+        }
+    }
+    assert!(more > 20 && too_many > 5, "{more} {too_many}: the noises make both happen");
+}
+
+#[test]
+fn a_precision_is_asked_of_what_is_published_then_of_gains_then_of_descriptions() {
+    let asked = |published: &str, run: &str| {
+        let experiment = experiment_beside("{ min = 2, max = 3, precision_pct = 0.01 }", run, published);
+        let results = run_with(&experiment, options(1), &(), &AtomicBool::new(false), noisy(1.0)).unwrap();
+        let cells = results.cells.into_iter().filter(|cell| cell.precision_pct.is_some());
+        cells.map(|cell| format!("{} {}", cell.cell["vms"], cell.metric)).collect::<Vec<_>>()
+    };
+    let description = "[[run]]\nscenario = \"s.toml\"\nkeys = { vms = 3 }\nset = { vms = 3 }\n\
+        metrics = [{ name = \"told\", of = { rate = \"done\" }, unit = \"1/s\", better = \"neither\" }]";
+    assert_eq!(asked("2,done,src,,5\n", description), ["2 done"]);
+    assert_eq!(asked("", description), ["1 done", "2 done"]);
+    let alone = experiment_beside("{ min = 2, max = 3, precision_pct = 0.01 }", "", "");
+    let mut alone = alone;
+    alone
+        .cases
+        .iter_mut()
+        .flat_map(|case| &mut case.metrics)
+        .for_each(|metric| metric.better = Better::Neither);
+    let results = run_with(&alone, options(1), &(), &AtomicBool::new(false), noisy(1.0)).unwrap();
+    assert_eq!(results.replications, 3, "where all describe, it is asked of all");
+}
+
+#[test]
+fn cells_say_which_runs_they_are_from() {
+    let composite = "[[composite]]\nname = \"score\"\nof = \"done\"\nover = \"vms\"\nparts = [1, 2]\n\
+        keys = { vms = \"all\" }\n";
+    let experiment = experiment_with("{ min = 3 }", composite, "");
+    let results = run_with(&experiment, options(2), &(), &AtomicBool::new(false), noisy(1.0)).unwrap();
+    for cell in &results.cells {
+        let runs = &cell.runs;
+        assert_eq!((runs.n, &runs.seeds[..]), (3, &[10, 11, 12][..]));
+        assert_eq!(runs.scheduler, "xen-credit 4.9");
+        let mean = runs.values.iter().sum::<f64>() / 3.0;
+        assert!((mean / cell.simulated - 1.0).abs() < 1e-12, "{cell:?}");
+        let Key::Number(vms) = cell.cell["vms"] else {
+            assert_eq!((&runs.scenario_hash, runs.trace_hashes.len()), (&None, 0));
+            continue;
+        };
+        let scenario = &experiment.cases[vms as usize - 1].variants[usize::from(cell.variant == "src")].1;
+        assert_eq!(runs.scenario_hash, Some(format!("{:016x}", scenario_hash(scenario))));
+        let hash = |&seed: &u64| noisy(1.0)(scenario, seed).unwrap().trace_hash;
+        let expected: Vec<String> = runs.seeds.iter().map(|seed| format!("{:016x}", hash(seed))).collect();
+        assert_eq!(runs.trace_hashes, expected);
+    }
+}
+
 /// Intervals hold the true effect in 95% of cases, also where they have decided how often to run.
 #[test]
 fn intervals_hold_what_they_promise_whatever_the_noise() {
-    let experiment = experiment("{ min = 4, max = 40, precision_pct = 1 }");
+    let with = experiment("{ min = 4, max = 40, precision_pct = 1 }");
+    let without = experiment_beside("{ min = 4, max = 40, precision_pct = 1 }", "", "");
     let trials = 1_500;
-    for noise_pct in [0.3, 1.0, 1.6, 2.5] {
-        let engine = |scenario: &Scenario, seed: u64| {
-            let PolicySettings::Credit(credit) = scenario.policy else {
-                panic!("the host schedules with credit")
-            };
-            let of_variant = u64::from(credit.rate_control.is_some());
-            let key = seed << 8 | (scenario.workloads.len() as u64) << 4;
-            let common = 1.0 + 0.03 * noise(key);
-            let own = 1.0 + noise_pct / 100.0 * noise(key | 2 | of_variant);
-            let gain = 1.0 + 0.1 * of_variant as f64;
-            let mut run = engine(scenario, seed)?;
-            run.vms[0].counts = [("done".into(), (1e9 * common * own * gain) as u64)].into();
-            Ok::<_, std::io::Error>(run)
-        };
+    for (experiment, noise_pct) in [(&with, 0.3), (&with, 1.0), (&with, 1.6), (&with, 2.5), (&without, 1.0)] {
         let mut replications = 0;
         let mut held = 0;
         for trial in 0..trials {
             let options = RunOptions { seed: 1_000 * trial, ..options(1) };
-            let results = run_with(&experiment, options, &(), &AtomicBool::new(false), engine).unwrap();
+            let results =
+                run_with(experiment, options, &(), &AtomicBool::new(false), noisy(noise_pct)).unwrap();
             replications += results.replications;
             let cell = &results.cells[1];
             held += u64::from(cell.ci_low_pct.unwrap() <= 10.0 && 10.0 <= cell.ci_high_pct.unwrap());

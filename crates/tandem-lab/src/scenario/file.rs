@@ -6,6 +6,7 @@ use super::costs::CostSwitches;
 use super::memory::MemoryPolicyForm;
 use super::pages::HugePagesForm;
 use super::policy::PolicyTable;
+use super::policy::words::Word;
 use super::program::{ProfileTable, ProgramTable};
 use crate::machine_file::MachineForm;
 use schemars::JsonSchema;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use tandem_file::located::Located;
 use tandem_file::units::{Duration, Size};
+use tandem_sim::scenario::TaskPolicy;
 
 /// A scenario: a machine, the policy of its host, virtual machines with what they do, and how long to run.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -210,6 +212,8 @@ pub struct CopiesTable {
     /// Nice value, -20 (most urgent) to 19; 0 if absent.
     #[serde(default)]
     pub nice: Located<i64>,
+    /// Scheduling policy: "normal", "batch" or "idle"; "normal" if absent.
+    pub policy: Option<Word<TaskPolicy>>,
 }
 
 /// Hackbench: in each group every sender writes a message to every receiver in turn, over and over. Each
@@ -377,6 +381,8 @@ pub struct ProcessTable {
     /// Nice value, -20 (most urgent) to 19; 0 if absent. What they fork inherits it.
     #[serde(default)]
     pub nice: Located<i64>,
+    /// Scheduling policy: "normal", "batch" or "idle"; "normal" if absent. What they fork inherits it.
+    pub policy: Option<Word<TaskPolicy>>,
     /// vCPUs on which they run, such as "0-3"; all if absent. What they fork inherits it.
     pub cpus: Option<Located<String>>,
 }

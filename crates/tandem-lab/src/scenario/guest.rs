@@ -16,7 +16,7 @@ use tandem_file::units::Duration;
 use tandem_machine::{Machine, MachineBuilder};
 use tandem_sim::cost::ContextSwitch;
 use tandem_sim::program::Op;
-use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, Process};
+use tandem_sim::scenario::{Guest, GuestProgram, PROCESSES_MAX, Process, TaskPolicy};
 
 /// The guest kernel of a VM with so many vCPUs. Its programs go through the VM's compiler.
 pub(super) fn build<'a>(
@@ -204,7 +204,8 @@ fn process(
             Some(Arc::new(cpus))
         }
     };
-    Ok(Process { program, copies, nice, affinity })
+    let policy = table.policy.map_or(TaskPolicy::Normal, |word| word.0);
+    Ok(Process { program, copies, nice, policy, affinity })
 }
 
 /// The costs of the table, with defaults for what it leaves out.

@@ -59,7 +59,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use tandem_machine::Machine;
+use tandem_machine::{Machine, machine_named, preset_names};
 use tandem_sim::program::MemoryProfile;
 use tandem_sim::scenario::Scenario;
 
@@ -122,6 +122,11 @@ impl ScenarioSource {
             .map(|(name, table)| Ok((name.clone(), Arc::new(table.profile(&source, &shared_data)?))))
             .collect::<Result<_, FileError>>()?;
         Ok(Self { source, parameters, file, machine: Arc::new(machine), profiles })
+    }
+
+    /// Which tables of the file's policy do not hold under another policy, as that has another host scheduler.
+    pub fn left_out_by(&self, policy: &PolicyTable) -> Vec<&'static str> {
+        self.file.policy.left_out_by(policy)
     }
 
     /// Whether a VM of the file has a guest kernel.
@@ -187,10 +192,13 @@ fn machine_of(form: &Located<MachineForm>, source: &SourceFile) -> Result<Machin
     if name.ends_with(".toml") {
         return load_machine(&source.sibling(name));
     }
-    tandem_machine::preset(name).ok_or_else(|| {
-        let known = quoted_list(tandem_machine::preset_names());
-        let message =
-            format!("there is no machine `{}`; allowed are {known} and a path that ends in .toml", name);
+    let machine = machine_named(name).map_err(|error| source.error(form.span(), error.to_string()))?;
+    machine.ok_or_else(|| {
+        let known = quoted_list(preset_names());
+        let message = format!(
+            "there is no machine `{name}`; allowed are {known}, PACKAGESxCORESxTHREADS such as `2x64x2`, and a \
+             path that ends in .toml"
+        );
         source.error(form.span(), message)
     })
 }

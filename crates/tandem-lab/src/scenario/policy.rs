@@ -12,11 +12,14 @@ pub mod credit2;
 pub mod former;
 pub mod group;
 pub mod linux;
+mod machine_words;
+pub mod named;
 pub mod pause_loop;
 pub mod sched_ext;
 pub mod scheduler;
 pub mod soft_affinity;
 pub mod switch;
+pub mod user_space;
 pub mod words;
 
 use agent::AgentTable;
@@ -131,6 +134,17 @@ impl PolicyTable {
             agent: top.agent.or(base.agent),
             group: groups_over(top.group, base.group),
         }
+    }
+
+    /// Which tables of this policy do not hold under another one, since they are settings of a host scheduler that it
+    /// replaces.
+    pub fn left_out_by(&self, top: &Self) -> Vec<&'static str> {
+        let under = top.over(self);
+        let lost = [
+            ("pause_loop", self.pause_loop_table().is_some() && under.pause_loop.is_none()),
+            ("halt_poll", self.halt_poll.is_some() && under.halt_poll.is_none()),
+        ];
+        lost.into_iter().filter(|(_, is_lost)| *is_lost).map(|(name, _)| name).collect()
     }
 
     /// Checks each setting by itself.

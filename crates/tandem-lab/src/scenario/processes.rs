@@ -11,13 +11,13 @@ use std::sync::Arc;
 use tandem_file::file_error::FileError;
 use tandem_machine::ids::NodeId;
 use tandem_sim::program::Program;
-use tandem_sim::scenario::{HostTask, PROCESSES_MAX, Pages, Workload, WorkloadKind};
+use tandem_sim::scenario::{HostTask, PROCESSES_MAX, Pages, TaskPolicy, Workload, WorkloadKind};
 
 /// Most sets of one table.
 const SETS_MAX: u32 = 10_000;
 
-/// What a process does, and its nice value.
-type NiceProgram = (Arc<Program>, i8);
+/// What a process does, its nice value and its policy.
+type ProcessProgram = (Arc<Program>, i8, TaskPolicy);
 
 impl Builder<'_> {
     /// Adds the sets of processes of one table.
@@ -41,8 +41,9 @@ impl Builder<'_> {
                 is_there: true,
             };
             let memory = self.lay_memory(keys, programs.len() as u32, home)?;
-            let task = |(program, nice): &NiceProgram| HostTask {
+            let task = |(program, nice, policy): &ProcessProgram| HostTask {
                 nice: *nice,
+                policy: *policy,
                 ..HostTask::new(program.clone(), home.affinity.clone())
             };
             let tasks = programs.iter().map(task).collect();
@@ -69,7 +70,7 @@ impl Builder<'_> {
     }
 
     /// The program of each process of a set, and what the programs use.
-    fn programs_of_set(&self, table: &ProcessesTable) -> Result<(Vec<NiceProgram>, Used), FileError> {
+    fn programs_of_set(&self, table: &ProcessesTable) -> Result<(Vec<ProcessProgram>, Used), FileError> {
         let source = self.source();
         if table.hackbench.is_some() != table.processes.is_empty() {
             let message =
@@ -78,7 +79,8 @@ impl Builder<'_> {
         }
         if let Some(hackbench) = &table.hackbench {
             let (programs, used) = hackbench::build(hackbench, source)?;
-            return Ok((programs.into_iter().map(|program| (program, 0)).collect(), used));
+            let usual = |program| (program, 0, TaskPolicy::Normal);
+            return Ok((programs.into_iter().map(usual).collect(), used));
         }
         let mut compiler = Compiler::new(source, &self.scenario.profiles, false);
         let mut programs = Vec::new();
@@ -86,7 +88,8 @@ impl Builder<'_> {
             let copies = count_or(&process.copies, "`copies`", 0..=PROCESSES_MAX as u32, 1, source)?;
             let program = Arc::new(compiler.program(self.scenario.program(&process.program)?)?);
             let nice = nice(&process.nice, source)?;
-            programs.extend(std::iter::repeat_n((program, nice), copies as usize));
+            let policy = process.policy.map_or(TaskPolicy::Normal, |word| word.0);
+            programs.extend(std::iter::repeat_n((program, nice, policy), copies as usize));
         }
         if programs.is_empty() {
             return Err(source.error(table.group.span(), "there is no process; at least one is needed"));

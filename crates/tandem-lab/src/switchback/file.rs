@@ -76,6 +76,15 @@ pub struct StateFile {
     path: PathBuf,
 }
 
+/// A process that is being started has a copy of every open file until it executes its program, so that closing
+/// alone might leave the lock in place for a moment.
+impl Drop for StateFile {
+    fn drop(&mut self) {
+        // Closing does it else.
+        let _ = self.file.unlock();
+    }
+}
+
 impl StateFile {
     /// Creates the file of a new trial.
     ///
@@ -129,7 +138,7 @@ impl StateFile {
             wanted.plan.seed = recorded.plan.seed;
         }
         if let Some(what) = difference(&recorded, &wanted) {
-            return Err(StateError::Other { path: state.path, what });
+            return Err(StateError::Other { path: state.path.clone(), what });
         }
         if whole < bytes.len() {
             let cut = state.file.set_len(whole as u64).and_then(|()| state.file.sync_all());
@@ -252,6 +261,18 @@ mod tests {
             prop_assert!(StateFile::resume(&path, &trial(&["a", "b"], 1, 1), true).is_err());
             prop_assert_eq!(fs::read(&path).unwrap(), content, "what is no trial's stays as it is");
         }
+    }
+
+    #[test]
+    fn the_end_of_a_trial_unlocks_its_file_while_a_process_is_being_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trial.jsonl");
+        let trial = trial(&["kernel", "tandem"], 4, 1);
+        let state = StateFile::create(&path, &trial).unwrap();
+        let _copy_of_the_process = state.file.try_clone().unwrap();
+        assert!(matches!(StateFile::resume(&path, &trial, false), Err(StateError::Locked { .. })));
+        drop(state);
+        StateFile::resume(&path, &trial, false).unwrap();
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! The first line describes the run, the last one its end. In between is a line for each scheduling event,
 //! and one for each name that a guest's task gets. An object without `guest` belongs to the host's kernel.
 
-use super::TracedRun;
 use super::names::Names;
 use super::output::Output;
+use super::selection::{Filter, Selection};
+use super::{TraceError, TracedRun};
 use crate::summary::scenario_hash;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -22,6 +23,9 @@ struct Header<'a> {
     machine: &'a str,
     pcpus: usize,
     vms: Vec<VmHeader<'a>>,
+    /// Absent if the whole run is traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selection: Option<&'a Selection>,
 }
 
 #[derive(Serialize)]
@@ -64,6 +68,7 @@ struct Waker<'a> {
 /// An observer that writes JSON lines. Its memory does not grow with the length of the run.
 pub struct JsonLines<W> {
     names: Names,
+    filter: Filter,
     vms: Vec<String>,
     out: Output<W>,
     /// Kept, so that events need no allocation.
@@ -72,11 +77,16 @@ pub struct JsonLines<W> {
 
 impl<W: Write> JsonLines<W> {
     /// Begins the trace of a run.
-    pub fn new(out: W, run: TracedRun) -> Self {
+    ///
+    /// # Errors
+    /// If the run has no such part as is to be traced.
+    pub fn new(out: W, run: TracedRun) -> Result<Self, TraceError> {
+        let filter = run.selection.filter(run.scenario).map_err(TraceError::Selection)?;
         let scenario = run.scenario;
         let vms = scenario.workloads.iter();
         let mut lines = Self {
             names: Names::new(scenario),
+            filter,
             vms: vms.clone().map(|vm| vm.name.clone()).collect(),
             out: Output::new(out),
             line: Vec::new(),
@@ -96,9 +106,10 @@ impl<W: Write> JsonLines<W> {
                     has_guest_kernel: vm.guest().is_some(),
                 })
                 .collect(),
+            selection: Some(run.selection).filter(|selection| !selection.is_all()),
         };
         write_line(&mut lines.out, &mut lines.line, &header);
-        lines
+        Ok(lines)
     }
 
     /// Ends the trace at the end of the run, and returns the writer.
@@ -114,7 +125,10 @@ impl<W: Write> JsonLines<W> {
 
 impl<W: Write> Observer for JsonLines<W> {
     fn observe(&mut self, event: Event) {
-        let Self { names, vms, out, line } = self;
+        if !self.filter.shows(event) {
+            return;
+        }
+        let Self { names, vms, out, line, .. } = self;
         let kernel = event.kernel;
         let task = |task: TaskId| TaskFields { task: names.text(names.of(kernel, task)), task_id: task.0 };
         let waker =
@@ -131,9 +145,12 @@ impl<W: Write> Observer for JsonLines<W> {
     }
 
     fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
-        let Self { names, vms, out, line } = self;
+        let Self { names, filter, vms, out, line } = self;
         let Some(guest) = guest(vms, kernel) else { return };
         names.set(kernel, task, name);
+        if !filter.shows_name(at_ns, kernel) {
+            return;
+        }
         let task = Some(TaskFields { task: name, task_id: task.0 });
         write_line(out, line, &Line { at_ns, kind: "name", guest: Some(guest), cpu: None, task, by: None });
     }

@@ -12,6 +12,8 @@
 //!          └─ json_lines ───────────────────────┘
 //! ```
 //!
+//! A [`Selection`] leaves out what nobody asked about: both formats have a filter before them.
+//!
 //! Memory grows with the number of CPUs and of tasks that exist at the same time, not with the length of the
 //! run. A run without a trace pays nothing.
 //!
@@ -23,6 +25,7 @@ mod json_lines;
 mod names;
 mod output;
 mod perfetto;
+mod selection;
 mod timeline;
 
 #[cfg(test)]
@@ -30,6 +33,7 @@ mod tests;
 
 pub use json_lines::JsonLines;
 pub use perfetto::PerfettoTrace;
+pub use selection::Selection;
 
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -47,6 +51,8 @@ pub struct TracedRun<'a> {
     pub scenario: &'a Scenario,
     /// The seed.
     pub seed: u64,
+    /// Which part of it is traced.
+    pub selection: &'a Selection,
 }
 
 /// Why a trace cannot be written.
@@ -61,6 +67,9 @@ pub enum TraceError {
         /// The file.
         path: PathBuf,
     },
+    /// The run has no such part.
+    #[error("{0}")]
+    Selection(String),
     /// The file cannot be made.
     #[error("{path}: the trace cannot be made: {error}")]
     Create {
@@ -95,7 +104,7 @@ impl TraceFile {
     /// Begins the trace of a run.
     ///
     /// # Errors
-    /// If the name of the file does not end in that of a format, or the file cannot be made.
+    /// If the name of the file does not end in that of a format, the run has no such part, or the file cannot be made.
     pub fn create(path: &Path, run: TracedRun) -> Result<Self, TraceError> {
         let path = path.to_owned();
         let is_perfetto = match path.extension().and_then(|extension| extension.to_str()) {
@@ -108,9 +117,9 @@ impl TraceFile {
             Err(error) => return Err(TraceError::Create { path, error }),
         };
         let writer = if is_perfetto {
-            Writer::Perfetto(PerfettoTrace::new(out, run))
+            Writer::Perfetto(PerfettoTrace::new(out, run)?)
         } else {
-            Writer::JsonLines(JsonLines::new(out, run))
+            Writer::JsonLines(JsonLines::new(out, run)?)
         };
         Ok(Self { path, writer })
     }

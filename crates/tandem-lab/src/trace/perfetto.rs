@@ -8,10 +8,11 @@
 //! Source: Perfetto v59, `protos/perfetto/trace/perfetto_trace.proto`; documentation, "Converting custom data
 //! to Perfetto".
 
-use super::TracedRun;
 use super::names::Names;
 use super::output::Output;
+use super::selection::Filter;
 use super::timeline::{Mark, Timeline, Track};
+use super::{TraceError, TracedRun};
 use std::io::{self, Write};
 use tandem_file::protobuf::Message;
 use tandem_machine::ids::{KernelId, TaskId};
@@ -102,12 +103,16 @@ pub struct PerfettoTrace<W> {
 
 impl<W: Write> PerfettoTrace<W> {
     /// Begins the trace of a run.
-    pub fn new(out: W, run: TracedRun) -> Self {
+    ///
+    /// # Errors
+    /// If the run has no such part as is to be traced.
+    pub fn new(out: W, run: TracedRun) -> Result<Self, TraceError> {
+        let filter = run.selection.filter(run.scenario).map_err(TraceError::Selection)?;
         let mut names = Names::new(run.scenario);
-        let timeline = Timeline::new(run.scenario, &mut names);
         let mut writer = Packets::new(out, &mut names);
-        writer.tracks(run);
-        Self { names, timeline, writer }
+        writer.tracks(run, &filter);
+        let timeline = Timeline::new(run.scenario, filter, &mut names);
+        Ok(Self { names, timeline, writer })
     }
 
     /// Ends the trace at the end of the run, and gives the writer back.
@@ -116,6 +121,7 @@ impl<W: Write> PerfettoTrace<W> {
     /// The first one that the writer gave.
     pub fn finish(self, end_ns: u64) -> io::Result<W> {
         let Self { names, mut timeline, mut writer } = self;
+        timeline.advance(end_ns, &names, |at_ns, mark| writer.mark(at_ns, mark, &names));
         timeline.finish(|mark| writer.mark(end_ns, mark, &names));
         writer.out.finish()
     }
@@ -124,12 +130,14 @@ impl<W: Write> PerfettoTrace<W> {
 impl<W: Write> Observer for PerfettoTrace<W> {
     fn observe(&mut self, event: Event) {
         let Self { names, timeline, writer } = self;
+        timeline.advance(event.at_ns, names, |at_ns, mark| writer.mark(at_ns, mark, names));
         timeline.observe(event, names, |mark| writer.mark(event.at_ns, mark, names));
     }
 
     fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
         if kernel != KernelId::HOST {
             let Self { names, timeline, writer } = self;
+            timeline.advance(at_ns, names, |at_ns, mark| writer.mark(at_ns, mark, names));
             names.set(kernel, task, name);
             timeline.renamed(kernel, task, names, |mark| writer.mark(at_ns, mark, names));
         }
@@ -192,9 +200,9 @@ impl<W: Write> Packets<W> {
         self.send();
     }
 
-    /// Writes the tracks. The track of each CPU is a child of that of the host or of its VM; the numbers of
+    /// Writes the traced tracks. The track of each CPU is a child of that of the host or of its VM; the numbers of
     /// these follow those of the CPUs.
-    fn tracks(&mut self, run: TracedRun) {
+    fn tracks(&mut self, run: TracedRun, filter: &Filter) {
         let scenario = run.scenario;
         let pcpus = scenario.machine.cpus();
         let vcpus: usize = scenario.workloads.iter().map(|workload| workload.task_count()).sum();
@@ -202,17 +210,21 @@ impl<W: Write> Packets<W> {
         let description =
             format!("tandem {}: {} with seed {}", env!("CARGO_PKG_VERSION"), run.scenario_name, run.seed);
         self.parent(host, &format!("host {}", scenario.machine.name()), &description);
-        for (rank, cpu) in pcpus.iter().enumerate() {
+        for (rank, cpu) in pcpus.iter().enumerate().filter(|(rank, _)| filter.has_cpu((*rank).into())) {
             self.child(Track(rank), host, rank, &format!("CPU {}", cpu.os_index));
         }
         let mut first = pcpus.len();
-        for (vm, parent) in scenario.workloads.iter().zip(host + 1..) {
+        for ((number, vm), parent) in scenario.workloads.iter().enumerate().zip(host + 1..) {
+            let track = first;
+            first += vm.task_count();
+            if !filter.has_vm(number) {
+                continue;
+            }
             let (what, each) = if vm.is_kernel() { ("threads", "thread") } else { ("VM", "vCPU") };
             self.parent(parent, &format!("{what} {}", vm.name), &format!("group {}", vm.group));
             for rank in 0..vm.task_count() {
-                self.child(Track(first + rank), parent, rank, &format!("{each} {rank}"));
+                self.child(Track(track + rank), parent, rank, &format!("{each} {rank}"));
             }
-            first += vm.task_count();
         }
     }
 

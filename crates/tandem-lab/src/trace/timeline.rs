@@ -9,8 +9,12 @@
 //! pCPU 0    [ web/vcpu0      ][ batch/vcpu0 ][ web/vcpu0 ]
 //! web       [ httpd ][ cron  ]               [ cron ]         vCPU 0
 //! ```
+//!
+//! Where only a part of the run is traced, slices are drawn only of its VMs and on its pCPUs, and those that reach into
+//! the window of time or out of it are cut there. The timeline follows the rest all the same.
 
 use super::names::{NameId, Names};
+use super::selection::Filter;
 use tandem_machine::ids::{CpuId, KernelId, TaskId};
 use tandem_sim::scenario::Scenario;
 use tandem_sim::trace::{Event, EventKind};
@@ -45,6 +49,8 @@ pub(super) struct Flow(pub u64);
 
 /// The state of all tracks.
 pub(super) struct Timeline {
+    filter: Filter,
+    window: Window,
     pcpus: usize,
     tracks: Vec<TrackState>,
     /// By number of the kernel.
@@ -52,6 +58,14 @@ pub(super) struct Timeline {
     /// The name, on each pCPU, of the slice of a vCPU without a guest kernel.
     on_pcpu: Vec<NameId>,
     flows: u64,
+}
+
+/// Where the run is relative to the window of time that is drawn.
+#[derive(Clone, Copy, PartialEq)]
+enum Window {
+    Before,
+    Within,
+    After,
 }
 
 struct TrackState {
@@ -85,7 +99,7 @@ struct TaskState {
 }
 
 impl Timeline {
-    pub fn new(scenario: &Scenario, names: &mut Names) -> Self {
+    pub fn new(scenario: &Scenario, filter: Filter, names: &mut Names) -> Self {
         let pcpus = scenario.machine.cpus().len();
         let mut tracks: Vec<_> =
             (0..pcpus).map(|cpu| TrackState { pcpu: Some(cpu.into()), runs: Runs::Nothing }).collect();
@@ -97,13 +111,33 @@ impl Timeline {
         }
         let on_pcpu = scenario.machine.cpus().iter();
         let on_pcpu = on_pcpu.map(|cpu| names.intern(&format!("on CPU {}", cpu.os_index))).collect();
-        Self { pcpus, tracks, kernels, on_pcpu, flows: 0 }
+        Self { filter, window: Window::Before, pcpus, tracks, kernels, on_pcpu, flows: 0 }
+    }
+
+    /// Lets time go on: before anything that happens at `now_ns`, what the ends of the window do to slices is emitted,
+    /// with its time.
+    pub fn advance(&mut self, now_ns: u64, names: &Names, mut emit: impl FnMut(u64, Mark)) {
+        let (from_ns, to_ns) = (self.filter.from_ns, self.filter.to_ns);
+        if self.window == Window::Before && now_ns >= from_ns {
+            self.window = Window::Within;
+            for track in (0..self.tracks.len()).map(Track) {
+                self.begin(track, names, &mut |mark| emit(from_ns, mark));
+            }
+        }
+        if self.window == Window::Within && now_ns >= to_ns {
+            for track in (0..self.tracks.len()).map(Track) {
+                self.end(track, "end of the window", &mut |mark| emit(to_ns, mark));
+            }
+            self.window = Window::After;
+        }
     }
 
     /// Emits the marks of an event.
     pub fn observe(&mut self, event: Event, names: &Names, mut emit: impl FnMut(Mark)) {
+        let is_shown = self.filter.shows(event);
         match event.kind {
-            EventKind::Wake => emit(self.wake(event, names)),
+            EventKind::Wake if is_shown => emit(self.wake(event, names)),
+            EventKind::Wake => self.task(event.kernel, event.task).flow = None,
             EventKind::Start => self.start(event, names, emit),
             EventKind::Continue => {}
             EventKind::Preempt => self.stop(event, "preempted", emit),
@@ -134,9 +168,10 @@ impl Timeline {
         }
     }
 
-    /// A wake-up from outside is drawn on the CPU that the task is put on.
+    /// A wake-up from outside, or from a pCPU that is not traced, is drawn on the CPU that the task is put on.
     fn wake(&mut self, event: Event, names: &Names) -> Mark {
-        let cpu = event.by.map_or(event.cpu, |(cpu, _)| cpu);
+        let is_traced = |cpu: &CpuId| event.kernel != KernelId::HOST || self.filter.has_cpu(*cpu);
+        let cpu = event.by.map(|(cpu, _)| cpu).filter(is_traced).unwrap_or(event.cpu);
         self.flows += 1;
         let flow = Flow(self.flows);
         self.task(event.kernel, event.task).flow = Some(flow);
@@ -172,7 +207,8 @@ impl Timeline {
     /// Begins the slice of the task that runs on the track, if there is one.
     fn begin(&mut self, track: Track, names: &Names, emit: &mut impl FnMut(Mark)) {
         let TrackState { pcpu: Some(pcpu), runs } = self.tracks[track.0] else { return };
-        emit(match runs {
+        let is_drawn = self.is_drawn(track);
+        let mark = match runs {
             Runs::Nothing => return,
             Runs::Itself => {
                 let name = self.on_pcpu[pcpu.index()];
@@ -180,6 +216,7 @@ impl Timeline {
             }
             Runs::Task(kernel, task) => {
                 let state = self.task(kernel, task);
+                // What is not drawn has these for itself: they are not of a later slice.
                 let (flow, came_from) = (state.flow.take(), state.came_from.take());
                 Mark::Begin {
                     track,
@@ -189,15 +226,28 @@ impl Timeline {
                     pcpu: (kernel != KernelId::HOST).then(|| names.cpu(KernelId::HOST, pcpu)),
                 }
             }
-        });
+        };
+        if is_drawn {
+            emit(mark);
+        }
     }
 
     /// Ends the slice of the track, if there is one.
     fn end(&self, track: Track, why: &'static str, emit: &mut impl FnMut(Mark)) {
-        let TrackState { pcpu, runs } = &self.tracks[track.0];
-        if pcpu.is_some() && !matches!(runs, Runs::Nothing) {
+        if self.is_drawn(track) {
             emit(Mark::End { track, why });
         }
+    }
+
+    /// Whether there is a slice on the track now, and in the trace.
+    fn is_drawn(&self, track: Track) -> bool {
+        let TrackState { pcpu, runs } = &self.tracks[track.0];
+        let has_vm = match runs {
+            Runs::Nothing => return false,
+            Runs::Task(KernelId::HOST, vcpu) => self.filter.has_vcpu(*vcpu),
+            Runs::Task(..) | Runs::Itself => self.filter.has_vcpu(TaskId::from(track.0 - self.pcpus)),
+        };
+        has_vm && self.window == Window::Within && pcpu.is_some_and(|pcpu| self.filter.has_cpu(pcpu))
     }
 
     fn track(&self, kernel: KernelId, cpu: CpuId) -> Track {

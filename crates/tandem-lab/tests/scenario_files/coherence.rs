@@ -85,7 +85,7 @@ fn mistakes_name_the_line() {
             "lines_per_us = -1",
             "dir/s.toml:9: `lines_per_us` is -1; allowed are 0 to 1000000",
         ),
-        ("lines_per_us = 3.0", "lines_per_us = nan", "dir/s.toml:18: `lines_per_us` is NaN; allowed are"),
+        ("lines_per_us = 3.0", "lines_per_us = nan", "dir/s.toml:18: `nan` is no finite number; give one"),
         ("writes_pct = 20", "writes_pct = 101", "dir/s.toml:19: `writes_pct` is 101; allowed are 0 to 100"),
         (
             "writes_pct = 20",

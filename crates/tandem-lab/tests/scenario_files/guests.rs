@@ -9,7 +9,7 @@ use tandem_machine::ids::CpuId;
 use tandem_sim::cost::{ContextSwitch, CostModels, Idle, Interrupt};
 use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, Preemption, SoftAffinity};
 use tandem_sim::program::{Amount, Op};
-use tandem_sim::scenario::{Arrivals, Guest, PolicySettings, Process, Scenario, Source};
+use tandem_sim::scenario::{Arrivals, Guest, PolicySettings, Process, Scenario, Source, TaskPolicy};
 
 /// Every part of a guest.
 const GUEST: &str = r#"length = "1s"
@@ -71,6 +71,7 @@ nice = -5
 cpus = "0-1,node:1"
 [[vm.guest.process]]
 program = "last"
+policy = "idle"
 "#;
 
 fn guest(scenario: &Scenario) -> &Guest {
@@ -162,8 +163,14 @@ fn every_part_of_a_guest_reaches_the_engine() {
     assert_eq!(
         guest.processes.iter().filter(of_users).cloned().collect::<Vec<_>>(),
         [
-            Process { program: 0, copies: 3, nice: -5, affinity: Some(cpus.into()) },
-            Process { program: 1, copies: 1, nice: 0, affinity: None },
+            Process {
+                program: 0,
+                copies: 3,
+                nice: -5,
+                policy: TaskPolicy::Normal,
+                affinity: Some(cpus.into())
+            },
+            Process { program: 1, copies: 1, nice: 0, policy: TaskPolicy::Idle, affinity: None },
         ]
     );
     assert!(vm.programs().is_empty());
@@ -374,6 +381,11 @@ fn mistakes_about_guests_name_the_line_and_what_is_allowed() {
             ":42: host and guests have more than 100000 processes",
         ),
         ("nice = -5", "nice = 20", ":56: `nice` is 20; allowed are -20 to 19"),
+        (
+            "policy = \"idle\"",
+            "policy = \"fifo\"",
+            ":60: unknown variant `fifo`, expected one of `normal`, `batch`",
+        ),
         ("cpus = \"0-1,node:1\"", "cpus = \"16\"", ":57: `16` names no CPUs of the machine; allowed are"),
     ];
     for (part, instead, says) in cases {

@@ -115,6 +115,11 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
         ),
         ("machine = \"xeon-e5620-2s\"", "machine = \"no.toml\"", "dir/no.toml: cannot be read"),
         (
+            "machine = \"xeon-e5620-2s\"",
+            "machine = \"2x96x2:llcs=10\"",
+            "dir/s.toml:4: the 96 cores of a package do not divide evenly among 10 last-level caches; 8 or 12",
+        ),
+        (
             "profile = \"busy\"",
             "profile = \"bust\"",
             "there is no memory profile `bust`; profiles under [profiles]: `busy`, `light`",
@@ -130,7 +135,7 @@ fn mistakes_name_the_file_the_line_and_what_is_allowed() {
             "there are 3 programs for 2 vCPUs; allowed are",
         ),
         ("parallelism = 2.0", "parallelism = 0.5", "`parallelism` is 0.5; allowed are 1 to 1000"),
-        ("parallelism = 2.0", "parallelism = nan", "`parallelism` is NaN; allowed are"),
+        ("parallelism = 2.0", "parallelism = nan", "`nan` is no finite number; give one"),
         (
             "    { signal = \"log\" },",
             "{ signal = \"logs\" },",

@@ -1,4 +1,5 @@
-//! Published and simulated effect of each cell, one below the other.
+//! Published and simulated effect of each cell, one below the other; where nothing is published about a metric and no
+//! sweep shows it, the simulated ones.
 
 use super::{Legend, scale::Scale, scale::ticks, svg::Anchor, svg::Svg, with_sign};
 use crate::{
@@ -22,7 +23,7 @@ const GAP: f64 = 7.0;
 /// One line of the plot.
 enum Line<'a> {
     Heading(String),
-    Effect(&'a Cell, (f64, f64)),
+    Effect(&'a Cell, (Option<f64>, f64)),
     /// Space above the effects of a load, whose name stands beside the first of them.
     Load(String),
 }
@@ -41,7 +42,7 @@ pub fn dots(experiment: &ExperimentResults, legend: &Legend) -> Option<String> {
     let ends = effects().flat_map(|(cell, (published, simulated))| {
         let (low, high) = outcome::interval(cell).unwrap_or((simulated, simulated));
         let (least, most) = cell.open_range_pct().unwrap_or((simulated, simulated));
-        [published, simulated, low, high, least, most]
+        [published.unwrap_or(simulated), simulated, low, high, least, most]
     });
     let ticks = ticks(ends.chain([0.0]), 6);
     let left = gutter(&lines);
@@ -80,10 +81,12 @@ fn draw_effect(
     x: &Scale,
     y: f64,
     cell: &Cell,
-    (published, simulated): (f64, f64),
+    (published, simulated): (Option<f64>, f64),
 ) {
     let mark = legend.mark(&cell.variant);
-    svg.line((x.place(published), y), (x.place(simulated), y), "link");
+    if let Some(published) = published {
+        svg.line((x.place(published), y), (x.place(simulated), y), "link");
+    }
     if let Some((least, most)) = cell.open_range_pct() {
         svg.line((x.place(least), y), (x.place(most), y), &format!("range {}", mark.colour));
     }
@@ -91,13 +94,25 @@ fn draw_effect(
     if let Some((low, high)) = interval {
         svg.line((x.place(low), y), (x.place(high), y), &format!("error {}", mark.colour));
     }
-    let text = format!("{}: published {}", cell.variant, number::effect(published));
-    svg.marker(mark.shape, (x.place(published), y), 4.2, &format!("hollow {}", mark.colour), Some(&text));
+    if let Some(published) = published {
+        let text = format!("{}: published {}", cell.variant, number::effect(published));
+        svg.marker(mark.shape, (x.place(published), y), 4.2, &format!("hollow {}", mark.colour), Some(&text));
+    }
     let interval = interval.map(number::interval).unwrap_or_default();
     let range = cell.open_range_pct().map(number::interval);
     let range = range.map(|range| format!(", range {range}")).unwrap_or_default();
     let text = format!("{}: simulated {} {interval}{range}", cell.variant, number::effect(simulated));
     svg.marker(mark.shape, (x.place(simulated), y), 4.2, &format!("mark {}", mark.colour), Some(&text));
+}
+
+/// The cells that have a line in the plot.
+pub fn dotted(experiment: &ExperimentResults) -> Vec<&Cell> {
+    let lines = lines_of(experiment).into_iter();
+    let cells = lines.filter_map(|line| match line {
+        Line::Effect(cell, _) => Some(cell),
+        Line::Heading(_) | Line::Load(_) => None,
+    });
+    cells.collect()
 }
 
 /// Room for the longest name of a load.
@@ -113,8 +128,13 @@ fn gutter(lines: &[Line]) -> f64 {
 fn lines_of(experiment: &ExperimentResults) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
     for group in groups(&experiment.cells) {
-        let effects: Vec<_> =
-            group.cells.iter().filter_map(|cell| Some((*cell, outcome::effects(cell)?))).collect();
+        let alone = group.shows_effects && !group.is_compared && group.sweep_key().is_none();
+        let effects = |cell: &Cell| match outcome::effects(cell) {
+            Some((published, simulated)) => Some((Some(published), simulated)),
+            None if alone => Some((None, cell.simulated_effect_pct.filter(|effect| effect.is_finite())?)),
+            None => None,
+        };
+        let effects: Vec<_> = group.cells.iter().filter_map(|cell| Some((*cell, effects(cell)?))).collect();
         if effects.is_empty() {
             continue;
         }
@@ -152,6 +172,20 @@ mod tests {
         assert_eq!(plot.matches(": published ").count(), 18);
         assert_eq!(plot.matches(": simulated ").count(), 18);
         assert_eq!(plot.matches("class=\"heading\"").count(), 3);
+    }
+
+    #[test]
+    fn without_published_numbers_effects_that_no_sweep_shows_have_their_intervals() {
+        let mut results = fixture::numa_affinity();
+        for cell in &mut results.cells {
+            (cell.published, cell.published_effect_pct) = (None, None);
+        }
+        assert!(dots(&results, &Legend::of(&results)).is_none(), "three loads are a sweep");
+        results.cells.retain(|cell| cell.cell["vms"] != crate::results::Key::Number(6));
+        let plot = dots(&results, &Legend::of(&results)).expect("effects");
+        assert_eq!((plot.matches(": published ").count(), plot.matches(": simulated ").count()), (0, 12));
+        assert_eq!(plot.matches("class=\"error").count(), 12);
+        assert_eq!(dotted(&results).len(), 12);
     }
 
     #[test]

@@ -7,11 +7,11 @@
 mod dots;
 mod heat_map;
 mod lines;
-mod scale;
+pub(crate) mod scale;
 mod scatter;
 pub(crate) mod svg;
 
-pub use dots::dots;
+pub use dots::{dots, dotted};
 pub use heat_map::heat_map;
 pub use lines::{Quantity, is_logarithmic, lines};
 pub use scatter::scatter;
@@ -23,6 +23,10 @@ use svg::{Shape, Svg};
 /// Colours that the style sheet defines, as `s0`, `s1` and so on. Coprime with the number of shapes, so that
 /// thirty-five variants differ in colour or in shape.
 pub const COLOURS: usize = 7;
+
+/// Shapes of the variants, in the order of their colours.
+pub const SHAPES: [Shape; 5] =
+    [Shape::Square, Shape::Triangle, Shape::Diamond, Shape::Circle, Shape::TriangleDown];
 
 /// Colours and shapes of the variants of one experiment, the same in all its plots.
 pub struct Legend<'a> {
@@ -65,8 +69,7 @@ impl<'a> Legend<'a> {
         }
         let treatments = self.variants.iter().filter(|variant| !self.baselines.contains(variant));
         let index = treatments.take_while(|treatment| **treatment != variant).count();
-        let shapes = [Shape::Square, Shape::Triangle, Shape::Diamond, Shape::Circle, Shape::TriangleDown];
-        Mark { colour: format!("s{}", index % COLOURS), shape: shapes[index % shapes.len()] }
+        Mark { colour: format!("s{}", index % COLOURS), shape: SHAPES[index % SHAPES.len()] }
     }
 }
 

@@ -4,40 +4,29 @@
 //! topology, is data.
 
 use super::scheduler::SchedulerName;
-use schemars::JsonSchema;
-use serde::Deserialize;
-use std::collections::{BTreeMap, HashMap};
+use super::user_space::UserSpace;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use tandem_ebpf::{Code, Engine, Image, Variable};
+use tandem_ebpf::{Code, Engine, Image};
 use tandem_file::file_error::FileError;
 use tandem_file::named_file::{OBJECT_MAX, read_bytes};
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_settings::{Counters, Mode, Place, Places, Preference, Settings, Subject, request_bytes, rodata};
-use tandem_sim::policy::sched_ext::{KernelVersion, OwnCounters, Preferences, SchedExtSettings, environment};
+use tandem_sim::policy::sched_ext::{
+    KernelVersion, OwnCounters, Preferences, Preparation, SchedExtSettings, environment,
+};
 
 /// Settings of Tandem's scheduler, as in the file that `tandem run` reads.
 pub type TandemSettings = Settings;
-
-/// The value of a setting of a scheduler from a file: a read-only variable, or each element of one.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected true, false, a whole number or an array of whole numbers")]
-pub enum SettingValue {
-    /// Yes or no.
-    Switch(bool),
-    /// A number.
-    Number(i64),
-    /// The elements of an array, from the first one on.
-    Numbers(Vec<i64>),
-}
 
 /// A compiled scheduler, and what its user sets.
 pub enum Program<'a> {
     /// Tandem's own.
     Tandem(Option<&'a TandemSettings>),
-    /// One in an object file, with values of its read-only variables.
-    Object(&'a Path, Option<&'a BTreeMap<String, SettingValue>>),
+    /// One in an object file, and what its user space would do.
+    Object(&'a Path, UserSpace<'a>),
 }
 
 /// The scheduler on a kernel that does nothing late and never fails, for a machine as that kernel sees it.
@@ -56,6 +45,7 @@ pub fn settings(
         code,
         kernel,
         data,
+        preparation: Preparation::default(),
         preferences: None,
         counters: None,
         tick_period_ns: SchedExtSettings::TICK_PERIOD_NS,
@@ -64,6 +54,7 @@ pub fn settings(
         watchdog_timeout_ns: None,
         timer_failure_pct: 0,
         storage_failure_pct: 0,
+        paravirt_locks: true,
         put_back_ns: 0,
     };
     // `tandem run` sets Tandem's watchdog; other schedulers ask for one in their objects.
@@ -83,20 +74,19 @@ pub fn settings(
                 ..tandem("tandem".into(), code, data, &settings)
             })
         }
-        Program::Object(path, variables) => {
+        Program::Object(path, user_space) => {
             let code = file_code(path, kernel).map_err(|error| format!("the scheduler {error}"))?;
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let variables = variables.into_iter().flatten();
-            let data = variables.map(|(name, value)| variable(code.image(), path, name, value));
-            let data: Vec<_> = data.collect::<Result<_, _>>()?;
+            let told = user_space.resolve(code.image(), kernel, machine);
+            let (data, preparation) = told.map_err(|error| format!("{}: {error}", path.display()))?;
             if !is_tandem(code.image()) {
-                return Ok(loaded(name, code, data));
+                return Ok(SchedExtSettings { preparation, ..loaded(name, code, data) });
             }
             let settings = Settings::default();
             let own = own_code(kernel)?;
             let mut all = other_build_data(code.image(), own.image(), &settings, is_guest, machine)?;
             all.extend(data);
-            Ok(tandem(name, code, all, &settings))
+            Ok(SchedExtSettings { preparation, ..tandem(name, code, all, &settings) })
         }
     }
 }
@@ -107,7 +97,16 @@ pub fn settings(
 /// Names its file.
 pub fn check(name: &SchedulerName) -> Result<(), FileError> {
     match name {
-        SchedulerName::Object(path) => file_code(path, KernelVersion::default()).map(drop),
+        SchedulerName::Object(path) => {
+            let code = file_code(path, KernelVersion::default())?;
+            match code.image().struct_ops.is_empty() {
+                true => Err(FileError::whole(
+                    &path.display().to_string(),
+                    "defines no scheduler (no `.struct_ops`)",
+                )),
+                false => Ok(()),
+            }
+        }
         SchedulerName::XenCredit
         | SchedulerName::XenCredit2
         | SchedulerName::Linux
@@ -215,54 +214,6 @@ fn tandem_data(
     let section = image.sections.iter().find(|section| section.name == ".rodata");
     let section = section.ok_or("the object has no read-only data")?;
     Ok(vec![(section.address, rodata(&section.bytes, &settings, &places))])
-}
-
-/// The bytes of a variable of the object, and where they belong.
-fn variable(image: &Image, path: &Path, name: &str, value: &SettingValue) -> Result<(u64, Vec<u8>), String> {
-    // Names that begin with underscores are those of the kernel's constants, which are filled in anyway.
-    let is_setting = |name: &str, variable: &Variable| variable.is_setting && !name.starts_with("__");
-    let all = || {
-        let settings = image
-            .variables
-            .iter()
-            .filter(|(name, variable)| is_setting(name, variable) && variable.number_size.is_some());
-        let names: Vec<_> = settings.map(|(name, _)| format!("`{name}`")).collect();
-        names.join(", ")
-    };
-    let found = image.variables.get(name).filter(|variable| is_setting(name, variable));
-    let Some(variable) = found else {
-        return Err(format!("{} has no setting `{name}`; it has {}", path.display(), all()));
-    };
-    let Some(size) = variable.number_size else {
-        return Err(format!(
-            "the setting `{name}` of {} is no number; those that are: {}",
-            path.display(),
-            all()
-        ));
-    };
-    let numbers = match value {
-        SettingValue::Switch(on) => vec![i64::from(*on)],
-        SettingValue::Number(number) => vec![*number],
-        SettingValue::Numbers(numbers) => numbers.clone(),
-    };
-    let room = variable.size / size;
-    if numbers.len() > room {
-        return Err(format!(
-            "the setting `{name}` of {} has room for {room} numbers, not {}",
-            path.display(),
-            numbers.len()
-        ));
-    }
-    let bits = size * 8;
-    let fits = |number: i64| bits == 64 || (-(1 << (bits - 1))..1 << bits).contains(&number);
-    if let Some(number) = numbers.iter().find(|&&number| !fits(number)) {
-        return Err(format!(
-            "{number} does not fit into the setting `{name}` of {}, which has {bits} bits",
-            path.display()
-        ));
-    }
-    let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()[..size].to_vec()).collect();
-    Ok((variable.address, bytes))
 }
 
 /// The request that sets the preferred CPUs of a task: whole nodes, isolated CPUs left aside, are its homes,

@@ -8,6 +8,7 @@ use std::ops::Range;
 use tandem_file::file_error::FileError;
 use tandem_file::located::{Located, SourceFile};
 use tandem_sim::policy::linux::{Domains, LinuxEra, LinuxSettings, Preemption, SoftAffinity, SpinLockKind};
+use tandem_sim::scenario::TaskPolicy;
 
 impl Words for LinuxEra {
     const WORDS: &'static [(&'static str, Self, &'static str)] = &[
@@ -29,6 +30,14 @@ impl Words for Preemption {
             Self::Lazy,
             "For a wake-up and the end of a slice, when the CPU next returns to its task; else at once.",
         ),
+    ];
+}
+
+impl Words for TaskPolicy {
+    const WORDS: &'static [(&'static str, Self, &'static str)] = &[
+        ("normal", Self::Normal, "SCHED_OTHER: it may preempt another task when it wakes up."),
+        ("batch", Self::Batch, "SCHED_BATCH: it does not preempt others when it wakes up."),
+        ("idle", Self::Idle, "SCHED_IDLE: it has a weight of 3, and other tasks preempt it."),
     ];
 }
 

@@ -1,7 +1,8 @@
 //! Settings of compiled schedulers for sched_ext: Tandem's own, or one in an object file.
 
-use super::compiled::{self, Program, SettingValue, TandemSettings};
+use super::compiled::{self, Program, TandemSettings};
 use super::linux::check_tick;
+use super::user_space::{CallTable, SettingValue, UserSpace};
 use super::words::{Word, Words};
 use crate::scenario::amount::{Count, check_time, count_in};
 use schemars::JsonSchema;
@@ -27,6 +28,7 @@ macro_rules! compiled_table {
     (
         $(#[$about:meta])* $table:ident
         { $($(#[$own_about:meta])* $own:ident: $own_type:ty)? }
+        { $($(#[$option_about:meta])* $option:ident: $option_type:ty),* }
         $(#[$settings_about:meta])* settings: $settings:ty
     ) => {
         $(#[$about])*
@@ -36,6 +38,7 @@ macro_rules! compiled_table {
             $($(#[$own_about])* pub $own: $own_type,)?
             $(#[$settings_about])*
             pub settings: Option<Located<$settings>>,
+            $($(#[$option_about])* pub $option: Option<$option_type>,)*
             /// The kernel that runs it: "6.12" or "7.3", which it is if absent.
             pub kernel: Option<Word<KernelVersion>>,
             /// Ticks per second (`CONFIG_HZ`), 100, 250, 300 or 1000; 250 if absent.
@@ -55,6 +58,9 @@ macro_rules! compiled_table {
             /// An injected fault: how often, in percent, storage for a task or a cgroup cannot be made, so
             /// that `bpf_task_storage_get()` returns NULL; 0 if absent.
             pub storage_failure_pct: Option<Located<Count>>,
+            /// In guests alone: whether a vCPU that waits for a spin lock halts after a while; true if absent,
+            /// false as with the boot parameter `nopvspin`.
+            pub paravirt_locks: Option<bool>,
         }
 
         impl $table {
@@ -63,6 +69,7 @@ macro_rules! compiled_table {
                 Self {
                     $($own: self.$own,)?
                     settings: self.settings.or(base.settings),
+                    $($option: self.$option.or(base.$option),)*
                     kernel: self.kernel.or(base.kernel),
                     tick_hz: self.tick_hz.or(base.tick_hz),
                     watchdog_timeout: self.watchdog_timeout.or(base.watchdog_timeout),
@@ -70,6 +77,7 @@ macro_rules! compiled_table {
                     timer_delay_max: self.timer_delay_max.or(base.timer_delay_max),
                     timer_failure_pct: self.timer_failure_pct.or(base.timer_failure_pct),
                     storage_failure_pct: self.storage_failure_pct.or(base.storage_failure_pct),
+                    paravirt_locks: self.paravirt_locks.or(base.paravirt_locks),
                 }
             }
 
@@ -105,6 +113,9 @@ macro_rules! compiled_table {
             ) -> Result<SchedExtSettings, String> {
                 let delay_ns = |delay: &Option<Located<Duration>>| delay.as_ref().map_or(0, |delay| delay.ns);
                 let pct = |pct: &Option<Located<Count>>| pct.as_ref().map_or(0, |pct| pct.0.min(100) as u8);
+                if self.paravirt_locks.is_some() && !is_guest {
+                    return Err("a host has no `paravirt_locks`; set them in `guest`".to_owned());
+                }
                 let kernel = self.kernel.map_or(KernelVersion::default(), |kernel| kernel.0);
                 let loaded = compiled::settings(program, kernel, is_guest, machine)?;
                 Ok(SchedExtSettings {
@@ -120,6 +131,7 @@ macro_rules! compiled_table {
                     timer_delay_max_ns: delay_ns(&self.timer_delay_max),
                     timer_failure_pct: pct(&self.timer_failure_pct),
                     storage_failure_pct: pct(&self.storage_failure_pct),
+                    paravirt_locks: self.paravirt_locks.unwrap_or(true),
                     ..loaded
                 })
             }
@@ -130,7 +142,7 @@ macro_rules! compiled_table {
 compiled_table! {
     /// Settings of Tandem's own scheduler, and of the kernel that runs it.
     #[derive(Default)]
-    TandemTable {}
+    TandemTable {} {}
     /// Settings as in the file that `tandem run` reads.
     settings: TandemSettings
 }
@@ -141,7 +153,14 @@ compiled_table! {
         /// The path of the object file. One that is not absolute begins where the scenario file lies.
         object: Located<PathBuf>
     }
-    /// Settings by the names of the scheduler's read-only variables: numbers, booleans, or lists of numbers.
+    {
+        /// The structure that is the context of a task (`struct task_ctx`, without `struct`) in a scheduler
+        /// that uses scx's library of arenas: the library is set up, and gets the topology.
+        scx_arena: String,
+        /// Programs that the scheduler's user space runs, in this order, after that.
+        calls: Vec<CallTable>
+    }
+    /// Values of the scheduler's variables, operations and maps, by their names.
     settings: BTreeMap<String, SettingValue>
 }
 
@@ -157,9 +176,11 @@ impl TandemTable {
 
 impl ObjectTable {
     /// Its keys, by which a table without the name of a scheduler shows that it is one.
-    pub(super) const KEYS: [&str; 9] = [
+    pub(super) const KEYS: [&str; 12] = [
         "object",
         "settings",
+        "scx_arena",
+        "calls",
         "kernel",
         "tick_hz",
         "watchdog_timeout",
@@ -167,6 +188,7 @@ impl ObjectTable {
         "timer_delay_max",
         "timer_failure_pct",
         "storage_failure_pct",
+        "paravirt_locks",
     ];
 
     /// The scheduler in that object file, with defaults for all settings.
@@ -174,6 +196,8 @@ impl ObjectTable {
         Self {
             object: Located::<()>::default().map(|()| object),
             settings: None,
+            scx_arena: None,
+            calls: None,
             kernel: None,
             tick_hz: None,
             watchdog_timeout: None,
@@ -181,6 +205,7 @@ impl ObjectTable {
             timer_delay_max: None,
             timer_failure_pct: None,
             storage_failure_pct: None,
+            paravirt_locks: None,
         }
     }
 
@@ -195,7 +220,12 @@ impl ObjectTable {
         source: &SourceFile,
     ) -> Result<SchedExtSettings, String> {
         let path = source.directory().join(&*self.object);
-        self.loaded(Program::Object(&path, self.settings.as_deref()), is_guest, machine)
+        let user_space = UserSpace {
+            settings: self.settings.as_deref(),
+            scx_arena: self.scx_arena.as_deref(),
+            calls: self.calls.as_deref().unwrap_or_default(),
+        };
+        self.loaded(Program::Object(&path, user_space), is_guest, machine)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::json;
 use std::borrow::Cow;
 use tandem_file::located::quoted_list;
@@ -17,11 +17,30 @@ pub trait Words: Copy + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word<T>(pub T);
 
+impl<T: Words> Word<T> {
+    /// The value that the text names.
+    pub fn of(text: &str) -> Option<Self> {
+        T::WORDS.iter().find(|(word, ..)| *word == text).map(|&(_, value, _)| Self(value))
+    }
+}
+
+impl<T: Words + PartialEq> Word<T> {
+    /// The word that names the value.
+    pub fn text(self) -> &'static str {
+        T::WORDS.iter().find(|(_, value, _)| *value == self.0).map_or("", |(word, ..)| word)
+    }
+}
+
+impl<T: Words + PartialEq> Serialize for Word<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.text())
+    }
+}
+
 impl<'de, T: Words> Deserialize<'de> for Word<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let found = T::WORDS.iter().find(|(word, ..)| *word == text);
-        found.map(|&(_, value, _)| Self(value)).ok_or_else(|| {
+        Self::of(&text).ok_or_else(|| {
             let known = match T::WORDS {
                 [(one, ..), (other, ..)] => format!("`{one}` or `{other}`"),
                 words => format!("one of {}", quoted_list(words.iter().map(|&(word, ..)| word))),

@@ -1,5 +1,7 @@
 //! A host with two pCPUs, a VM without a guest kernel and one with a guest kernel, and events of both levels.
 
+use crate::scenario::ScenarioSource;
+use std::path::Path;
 use std::sync::Arc;
 use tandem_machine::MachineBuilder;
 use tandem_machine::ids::{CpuId, KernelId, TaskId};
@@ -64,6 +66,50 @@ pub fn scenario_with(pcpus: u32, vms: &[(&str, u32, bool)]) -> Scenario {
         pause_loop: None,
         halt_poll_ns: None,
     }
+}
+
+/// VMs that compute, serve and build on a host that is too small for them.
+pub fn mixed() -> Scenario {
+    let text = r#"
+        length = "50ms"
+        machine = "xeon-e5620-2s"
+        [policy]
+        host = { xen-credit = { timeslice = "2ms" } }
+        guest = { linux = { version = "4.2" } }
+        [programs.hog]
+        ops = [{ forever = [{ compute = "1ms" }] }]
+        [programs.server]
+        ops = [{ forever = [{ wait = "requests" }, { compute = { exponential = "200us" } }, "respond"] }]
+        [programs.make]
+        ops = [{ forever = [{ fork = "cc" }, { fork = "cc" }, { compute = "200us" }, "wait_child", "wait_child"] }]
+        [programs.cc]
+        ops = [{ compute = "100us" }, { exec = "as" }]
+        [programs.as]
+        ops = [{ compute = "300us" }]
+        [[vm]]
+        group = "batch"
+        count = 2
+        vcpus = 7
+        memory = "1GiB"
+        programs = ["hog"]
+        [[vm]]
+        group = "web"
+        vcpus = 2
+        memory = "1GiB"
+        programs = ["server"]
+        [[vm.source]]
+        channel = "requests"
+        arrivals = { clients = { number = 8, think = { exponential = "2ms" } } }
+        [[vm]]
+        group = "builder"
+        count = 2
+        vcpus = 4
+        memory = "1GiB"
+        [vm.guest]
+        process = [{ program = "make", copies = 2 }]
+    "#;
+    let source = ScenarioSource::parse(Path::new("mixed.toml"), text).unwrap();
+    source.build(&Default::default(), &Default::default()).unwrap()
 }
 
 /// Sends the observer one event of each kind that the two levels can produce.

@@ -1,11 +1,16 @@
 use super::fixture;
-use crate::trace::{JsonLines, TracedRun};
+use crate::trace::{JsonLines, Selection, TracedRun};
 use serde_json::{Value, json};
 
 fn lines() -> Vec<String> {
     let scenario = fixture::scenario();
-    let run = TracedRun { scenario_name: "two.toml", scenario: &scenario, seed: 7 };
-    let mut trace = JsonLines::new(Vec::new(), run);
+    let run = TracedRun {
+        scenario_name: "two.toml",
+        scenario: &scenario,
+        seed: 7,
+        selection: &Selection::default(),
+    };
+    let mut trace = JsonLines::new(Vec::new(), run).unwrap();
     fixture::play(&mut trace);
     let text = String::from_utf8(trace.finish(fixture::END_NS).unwrap()).unwrap();
     text.lines().map(str::to_owned).collect()

@@ -1,9 +1,10 @@
 mod fixture;
 mod json_lines;
 mod perfetto;
+mod selection;
 mod timeline;
 
-use super::{TraceError, TraceFile, TracedRun};
+use super::{Selection, TraceError, TraceFile, TracedRun};
 use std::fs;
 use std::path::PathBuf;
 
@@ -11,7 +12,12 @@ use std::path::PathBuf;
 fn the_format_follows_from_the_name() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = fixture::scenario();
-    let run = TracedRun { scenario_name: "two.toml", scenario: &scenario, seed: 1 };
+    let run = TracedRun {
+        scenario_name: "two.toml",
+        scenario: &scenario,
+        seed: 1,
+        selection: &Selection::default(),
+    };
     for (name, is_json) in
         [("a.pftrace", false), ("a.perfetto-trace", false), ("a.b.pb", false), ("a.jsonl", true)]
     {
@@ -32,7 +38,12 @@ fn the_format_follows_from_the_name() {
 #[test]
 fn a_folder_that_is_not_there_is_told() {
     let scenario = fixture::scenario();
-    let run = TracedRun { scenario_name: "two.toml", scenario: &scenario, seed: 1 };
+    let run = TracedRun {
+        scenario_name: "two.toml",
+        scenario: &scenario,
+        seed: 1,
+        selection: &Selection::default(),
+    };
     let folder = tempfile::tempdir().unwrap();
     let path: PathBuf = folder.path().join("no/a.jsonl");
     let error = TraceFile::create(&path, run).err().unwrap();

@@ -1,8 +1,7 @@
 //! Traces, decoded with Perfetto's own definitions, which `scripts/setup perfetto` installs.
 
 use super::fixture;
-use crate::scenario::ScenarioSource;
-use crate::trace::{PerfettoTrace, TracedRun};
+use crate::trace::{PerfettoTrace, Selection, TracedRun};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -198,8 +197,16 @@ impl Trace {
 
 fn played() -> Trace {
     let scenario = fixture::scenario();
-    let mut trace =
-        PerfettoTrace::new(Vec::new(), TracedRun { scenario_name: "two.toml", scenario: &scenario, seed: 7 });
+    let mut trace = PerfettoTrace::new(
+        Vec::new(),
+        TracedRun {
+            scenario_name: "two.toml",
+            scenario: &scenario,
+            seed: 7,
+            selection: &Selection::default(),
+        },
+    )
+    .unwrap();
     fixture::play(&mut trace);
     Trace::checked(&trace.finish(fixture::END_NS).unwrap())
 }
@@ -269,48 +276,14 @@ fn an_arrow_leads_from_the_waker_to_the_woken() {
 
 /// Runs a scenario of VMs that compute, serve and build on a host that is too small for them, and traces it.
 fn mixed_run() -> (RunMetrics, Trace) {
-    let text = r#"
-        length = "50ms"
-        machine = "xeon-e5620-2s"
-        [policy]
-        host = { xen-credit = { timeslice = "2ms" } }
-        guest = { linux = { version = "4.2" } }
-        [programs.hog]
-        ops = [{ forever = [{ compute = "1ms" }] }]
-        [programs.server]
-        ops = [{ forever = [{ wait = "requests" }, { compute = { exponential = "200us" } }, "respond"] }]
-        [programs.make]
-        ops = [{ forever = [{ fork = "cc" }, { fork = "cc" }, { compute = "200us" }, "wait_child", "wait_child"] }]
-        [programs.cc]
-        ops = [{ compute = "100us" }, { exec = "as" }]
-        [programs.as]
-        ops = [{ compute = "300us" }]
-        [[vm]]
-        group = "batch"
-        count = 2
-        vcpus = 7
-        memory = "1GiB"
-        programs = ["hog"]
-        [[vm]]
-        group = "web"
-        vcpus = 2
-        memory = "1GiB"
-        programs = ["server"]
-        [[vm.source]]
-        channel = "requests"
-        arrivals = { clients = { number = 8, think = { exponential = "2ms" } } }
-        [[vm]]
-        group = "builder"
-        count = 2
-        vcpus = 4
-        memory = "1GiB"
-        [vm.guest]
-        process = [{ program = "make", copies = 2 }]
-    "#;
-    let source = ScenarioSource::parse(Path::new("mixed.toml"), text).unwrap();
-    let scenario = source.build(&BTreeMap::new(), &Default::default()).unwrap();
-    let run = TracedRun { scenario_name: "mixed.toml", scenario: &scenario, seed: 3 };
-    let mut writer = PerfettoTrace::new(Vec::new(), run);
+    let scenario = fixture::mixed();
+    let run = TracedRun {
+        scenario_name: "mixed.toml",
+        scenario: &scenario,
+        seed: 3,
+        selection: &Selection::default(),
+    };
+    let mut writer = PerfettoTrace::new(Vec::new(), run).unwrap();
     let metrics = run_observed(&scenario, run.seed, &mut writer).unwrap();
     let trace = Trace::checked(&writer.finish(metrics.length_ns).unwrap());
     (metrics, trace)

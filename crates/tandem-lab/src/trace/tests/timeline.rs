@@ -1,6 +1,7 @@
 //! Compares slices with a separate account of both levels.
 
 use super::fixture;
+use crate::trace::Selection;
 use crate::trace::names::Names;
 use crate::trace::timeline::{Flow, Mark, Timeline, Track};
 use proptest::collection::vec;
@@ -12,30 +13,41 @@ use tandem_sim::scenario::Scenario;
 use tandem_sim::trace::{Event, EventKind, Observer};
 
 /// Keeps the marks with their times.
-struct Recorder {
-    names: Names,
+pub struct Recorder {
+    pub names: Names,
     timeline: Timeline,
-    marks: Vec<(u64, Mark)>,
+    pub marks: Vec<(u64, Mark)>,
 }
 
 impl Recorder {
     fn new(scenario: &Scenario) -> Self {
+        Self::of_part(scenario, &Selection::default())
+    }
+
+    pub fn of_part(scenario: &Scenario, selection: &Selection) -> Self {
         let mut names = Names::new(scenario);
-        let timeline = Timeline::new(scenario, &mut names);
+        let timeline = Timeline::new(scenario, selection.filter(scenario).unwrap(), &mut names);
         Self { names, timeline, marks: Vec::new() }
     }
 
-    fn finish(&mut self, at_ns: u64) {
+    fn advance(&mut self, now_ns: u64) {
+        self.timeline.advance(now_ns, &self.names, |at_ns, mark| self.marks.push((at_ns, mark)));
+    }
+
+    pub fn finish(&mut self, at_ns: u64) {
+        self.advance(at_ns);
         self.timeline.finish(|mark| self.marks.push((at_ns, mark)));
     }
 }
 
 impl Observer for Recorder {
     fn observe(&mut self, event: Event) {
+        self.advance(event.at_ns);
         self.timeline.observe(event, &self.names, |mark| self.marks.push((event.at_ns, mark)));
     }
 
     fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
+        self.advance(at_ns);
         self.names.set(kernel, task, name);
         self.timeline.renamed(kernel, task, &self.names, |mark| self.marks.push((at_ns, mark)));
     }
