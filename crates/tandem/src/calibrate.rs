@@ -1,15 +1,16 @@
 //! `tandem calibrate`: find the values of an experiment's free constants that meet its published baseline.
 
-use crate::reproduce::{Bar, RunArgs, cancelled_by_interrupt};
+use crate::bar::Bar;
+use crate::reproduce::{RunArgs, cancelled_by_interrupt};
 use anyhow::Context;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 use tandem_lab::calibrate::{Plan, search};
-use tandem_lab::experiment::Experiment;
 use tandem_lab::experiment::calibration::{SET_FILE, SetState, read_sets, write_sets};
 use tandem_lab::results::SetWord;
 use tandem_lab::runner::ExperimentError;
 use tandemd::error::BadInput;
+use tandemd::out::out;
 
 /// Most points of a search.
 const MAX_POINTS: usize = 1_000_000;
@@ -45,8 +46,7 @@ fn parse_points(text: &str) -> Result<usize, String> {
 /// Searches, and prints what was found.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut experiments = Vec::new();
-    for path in args.runs.find(&args.names)? {
-        let experiment = Experiment::read(&path).map_err(BadInput::new)?;
+    for (path, experiment) in args.runs.read(&args.names)? {
         if !experiment.calibrations.is_empty() {
             experiments.push((path, experiment.quick()));
         } else if !args.names.is_empty() {
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             true => "; it was complete: --again searches anew, a larger --points goes on",
             false => "",
         };
-        writeln!(io::stdout(), "{}: {}{kept}", experiment.name, found.sentence(experiment))?;
+        writeln!(out(), "{}: {}{kept}", experiment.name, found.sentence(experiment))?;
         if cancel.load(Ordering::Relaxed) {
             anyhow::bail!("interrupted; the next `tandem calibrate` goes on from here");
         }

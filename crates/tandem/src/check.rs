@@ -1,6 +1,7 @@
 //! `tandem check`: search for a case that breaks a promise of the scheduler.
 
-use crate::reproduce::{LINE_EVERY, cancelled_by_interrupt, make_writable, parse_jobs};
+use crate::bar::LINE_EVERY;
+use crate::reproduce::{cancelled_by_interrupt, make_writable, parse_jobs};
 use crate::sim::{parse_scheduler, parse_seed};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
@@ -22,6 +23,7 @@ use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
 use tandemd::error::{BadInput, one_line};
+use tandemd::out::out;
 
 /// The highest number of a case that a search can begin with.
 const FROM_CASE_MAX: u64 = 1_000_000_000_000_000_000;
@@ -145,7 +147,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(failure);
     }
 
-    let mut out = io::stdout().lock();
+    let mut out = out();
     write!(out, "{}", report::Table(&outcome))?;
     for found in &outcome.found {
         match &args.out {
@@ -174,7 +176,7 @@ fn judge_files(args: &Args, promises: &[Promise]) -> anyhow::Result<()> {
             .map_err(|error| BadInput::new(format!("{}: {error}", path.display())))?;
         let name = one_line(&path.display().to_string());
         broken += usize::from(!findings.is_empty());
-        let mut out = io::stdout().lock();
+        let mut out = out();
         for finding in &findings {
             writeln!(out, "{name}: {}", report::line(finding))?;
         }

@@ -4,6 +4,7 @@ use serde_json::json;
 use std::io::{self, Write};
 use std::path::Path;
 use tandem_host::doctor::{Finding, Severity, examine, is_loadable};
+use tandemd::out::out;
 use tandemd::text::to_json_text;
 
 /// Arguments of `tandem doctor`.
@@ -24,7 +25,7 @@ pub struct Args {
 /// Prints a line for each check.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let findings = examine(Path::new("/"));
-    let mut out = io::stdout().lock();
+    let mut out = out();
     if args.json {
         let all = json!({ "is_loadable": is_loadable(&findings), "findings": findings });
         out.write_all(to_json_text(&all)?.as_bytes())?;

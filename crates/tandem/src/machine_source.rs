@@ -4,15 +4,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tandem_host::topology::{read_hwloc, read_sysfs_assuming};
 use tandem_lab::machine_file::load_machine;
-use tandem_machine::{Machine, preset, preset_names};
+use tandem_machine::{Machine, machine_named, preset_names};
 use tandemd::error::BadInput;
 
 /// The machine that a verb is about; at most one of these.
 #[derive(clap::Args)]
 #[group(multiple = false)]
 pub struct MachineSource {
-    /// A preset, such as xeon-e5620-2s, or a machine file [default: this machine]
-    #[arg(long, value_name = "FILE|PRESET")]
+    /// A preset, such as xeon-e5620-2s, PACKAGESxCORESxTHREADS, such as 2x64x2 or with the last-level caches
+    /// and NUMA nodes of each package 2x96x2:llcs=12,nodes=4, or a machine file [default: this machine]
+    #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
     /// Another machine: a folder with copies of its /sys and /proc
     #[arg(long, value_name = "ROOT")]
@@ -31,7 +32,7 @@ impl MachineSource {
     /// Reads the machine.
     pub fn load(&self) -> anyhow::Result<Machine> {
         Ok(match (&self.machine, &self.sysfs, &self.hwloc) {
-            (Some(name), ..) => preset_or_file(name)?,
+            (Some(name), ..) => named_or_file(name)?,
             (_, Some(root), _) => reporting(read_sysfs_assuming(root).map_err(BadInput::new)?),
             (_, _, Some(file)) => read_hwloc(file).map_err(BadInput::new)?,
             // Nothing that the user gave is to blame then.
@@ -49,9 +50,9 @@ fn reporting((machine, assumed): (Machine, Vec<String>)) -> Machine {
     machine
 }
 
-/// A preset's name comes before that of a file, which is still reached as `./NAME`.
-pub fn preset_or_file(name: &str) -> Result<Machine, BadInput> {
-    if let Some(machine) = preset(name) {
+/// A name comes before that of a file, which is still reached as `./NAME`.
+pub fn named_or_file(name: &str) -> Result<Machine, BadInput> {
+    if let Some(machine) = machine_named(name).map_err(BadInput::new)? {
         return Ok(machine);
     }
     let path = Path::new(name);
@@ -59,7 +60,7 @@ pub fn preset_or_file(name: &str) -> Result<Machine, BadInput> {
         let presets: Vec<_> = preset_names().collect();
         let presets = presets.join(", ");
         return Err(BadInput::new(format!(
-            "`{name}` is neither a file nor a preset; the presets are {presets}"
+            "`{name}` is neither a file nor a machine like 2x64x2 nor a preset; the presets are {presets}"
         )));
     }
     load_machine(path).map_err(BadInput::new)

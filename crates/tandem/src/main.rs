@@ -3,15 +3,19 @@
 //! Every verb has its arguments (`Args`) and a function `run` that writes its result to standard output. What
 //! goes wrong is reported in one line on standard error, and by the exit status: see [`tandemd::error`].
 
-// `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that
+// `println!` panics when the reader of a pipe is gone; `writeln!` to [`tandemd::out::out`] returns an error that
 // [`tandemd::error::report`] knows.
 #![warn(clippy::print_stdout)]
 
+mod bar;
+mod build;
 mod calibrate;
 mod check;
+mod compare;
 mod doctor;
 mod generate;
 mod machine_source;
+mod new;
 mod out_file;
 mod place;
 mod prefer;
@@ -19,6 +23,7 @@ mod record;
 mod recording_source;
 mod replay;
 mod reproduce;
+mod scenario_source;
 mod schema;
 mod sim;
 mod stat;
@@ -31,7 +36,7 @@ mod what_if;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
-use tandemd::{begin, end, error};
+use tandemd::{begin, command_line, end, error};
 
 /// Make the schedulers of hosts and guests work together: run the scheduler on this machine, watch its VMs,
 /// place new ones, simulate both levels, and reproduce published results.
@@ -50,12 +55,18 @@ enum Verb {
     Place(place::Args),
     /// Run one scenario and print what it measured
     Sim(sim::Args),
+    /// Run one scenario with several schedulers and print them side by side
+    Compare(compare::Args),
     /// Run what was recorded again, as it was or otherwise, and print both side by side
     Replay(replay::Args),
     /// Show what changes of a recorded machine would do, and advise one
     WhatIf(what_if::Args),
     /// Search settings of the scheduler for a recorded machine
     Tune(tune::Args),
+    /// Make a folder with a small scheduler of your own: source, scenario, Makefile, README
+    New(new::Args),
+    /// Compile a scheduler for sched_ext into an object file, for simulations and for kernels
+    Build(build::Args),
     /// Search for a case that breaks a promise of the scheduler
     Check(check::Args),
     /// Run experiments and print the published results beside the simulated ones
@@ -90,13 +101,20 @@ enum Verb {
 
 fn main() -> ExitCode {
     begin();
-    end(match Cli::parse().verb {
+    let cli: Cli = match command_line() {
+        Ok(cli) => cli,
+        Err(status) => return status,
+    };
+    end(match cli.verb {
         Verb::Topology(args) => topology::run(&args),
         Verb::Place(args) => place::run(&args),
         Verb::Sim(args) => sim::run(&args),
+        Verb::Compare(args) => compare::run(&args),
         Verb::Replay(args) => replay::run(&args),
         Verb::WhatIf(args) => what_if::run(&args),
         Verb::Tune(args) => tune::run(&args),
+        Verb::New(args) => new::run(&args),
+        Verb::Build(args) => build::run(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Calibrate(args) => calibrate::run(&args),

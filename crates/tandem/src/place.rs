@@ -19,6 +19,7 @@ use tandem_machine::placement::Request;
 use tandem_machine::{Machine, format_cpulist};
 use tandem_settings::Settings;
 use tandemd::error::BadInput;
+use tandemd::out::out;
 use tandemd::text::to_json_text;
 
 /// Candidates that the JSON output holds for each VM: the best ones.
@@ -109,7 +110,7 @@ struct Answer {
 /// Places the VMs and prints where they go.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let request = Request { vcpus: args.vcpus, memory_bytes: args.memory.bytes };
-    let mut out = io::stdout().lock();
+    let mut out = out();
     let answers = match args.rule {
         Rule::Xen if args.config.is_some() || args.emulated => {
             return Err(BadInput::new(

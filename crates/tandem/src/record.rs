@@ -1,16 +1,17 @@
 //! `tandem record`: what the kernel's scheduler does on this machine, into a file.
 
+use crate::bar::Bar;
 use crate::reproduce::KILLED_BY_INTERRUPT;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use rustix::process::umask;
+use rustix::fs::{Access, access};
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ use tandemd::observe;
 const SHORTEST: Duration = Duration::from_millis(1);
 /// Time between two reports of progress, on a terminal and elsewhere.
 const REPORT_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// Who may read and write a recording, which names everybody's tasks.
+const OWNER_ONLY: u32 = 0o600;
 /// The recorder's thread, which the recording has as well: of at most 15 bytes.
 const THREAD: &str = "tandem-record";
 
@@ -99,12 +102,14 @@ enum End {
 /// The exit status of the command, if there is one.
 fn record(args: &Args) -> anyhow::Result<Option<i32>> {
     let name = one_line(&args.out.display().to_string());
-    let unwritable = |error: io::Error| BadInput::new(format!("--out {name}: {error}"));
-    let file = create(&args.out).map_err(unwritable)?;
-    let folder = args.out.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    check_command(&args.command)?;
     let (sender, ends) = mpsc::channel();
-    let may_exit = Arc::new(AtomicBool::new(false));
-    catch_signals(sender.clone(), may_exit.clone())?;
+    let part = Arc::new(AtomicU8::new(RECORDS));
+    // Before there is a file that a signal could leave behind.
+    catch_signals(sender.clone(), part.clone())?;
+    let unwritable = |error: io::Error| BadInput::new(format!("--out {name}: {error}"));
+    let file = NewFile::create_for(&args.out, OWNER_ONLY).map_err(unwritable)?;
+    let folder = args.out.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let machine = read_sysfs_assuming(Path::new("/")).map(|(machine, _)| to_toml(&machine));
     let options =
         Options { buffer_bytes: args.buffer.map(|size| size.bytes), all_guest_exits: args.guest_exits };
@@ -119,16 +124,21 @@ fn record(args: &Args) -> anyhow::Result<Option<i32>> {
         end.is_none() && args.time.is_none_or(|time| recorder.elapsed() < time)
     });
     progress.end();
-    may_exit.store(true, Ordering::Relaxed);
+    part.store(WRITES, Ordering::Relaxed);
+    let busy = Bar::busy(&name, "writing the recording");
     let written = || -> anyhow::Result<()> {
         let (out, summary) = recorded?.write(machine.ok(), BufWriter::new(file))?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error);
         file.and_then(NewFile::complete).with_context(|| format!("cannot write {name}"))?;
         let bytes = std::fs::metadata(&args.out).map_or(0, |file| file.len());
+        drop(busy);
         report(&summary, bytes, &name);
         Ok(())
     };
     let written = written();
+    if command.is_some() {
+        part.store(WAITS, Ordering::Relaxed);
+    }
     if let (Err(error), Some(_)) = (&written, &command) {
         // The command goes on, and is waited for: its user need not wait for the message.
         let _ = writeln!(io::stderr(), "tandem: {error:#}; waiting for the command to end");
@@ -137,26 +147,59 @@ fn record(args: &Args) -> anyhow::Result<Option<i32>> {
     written.map(|()| status)
 }
 
-/// The file, which nobody but its user may read: it names everybody's tasks.
-fn create(path: &Path) -> io::Result<NewFile> {
-    let before = umask(rustix::fs::Mode::from_raw_mode(0o077));
-    let file = NewFile::create(path);
-    umask(before);
-    file
-}
+/// What the process is doing, which decides what a signal does.
+const RECORDS: u8 = 0;
+/// The recording has ended, and is being written.
+const WRITES: u8 = 1;
+/// It is written, or cannot be, and the command may still run.
+const WAITS: u8 = 2;
 
-/// The first signal ends the recording. A later one ends the process, unless there is still something to
-/// remove from the kernel.
-fn catch_signals(sender: Sender<End>, may_exit: Arc<AtomicBool>) -> anyhow::Result<()> {
-    let mut is_first = true;
+/// The first signal ends the recording, and none ends the process before it is written. One after that does, if it
+/// is not the first.
+fn catch_signals(sender: Sender<End>, part: Arc<AtomicU8>) -> anyhow::Result<()> {
+    let (mut is_first, mut has_told) = (true, false);
     ctrlc::set_handler(move || {
-        if !std::mem::take(&mut is_first) && may_exit.load(Ordering::Relaxed) {
-            std::process::exit(KILLED_BY_INTERRUPT);
+        let is_later = !std::mem::take(&mut is_first);
+        match part.load(Ordering::Relaxed) {
+            WAITS if is_later => std::process::exit(KILLED_BY_INTERRUPT),
+            WRITES if !std::mem::replace(&mut has_told, true) => {
+                // Standard error may be closed.
+                let _ =
+                    writeln!(io::stderr(), "tandem: the recording is being written, which no signal ends");
+            }
+            _ => {}
         }
         // Nobody listens when the recording has ended.
         let _ = sender.send(End::Signal);
     })
     .context("cannot catch signals")
+}
+
+/// Whether a command can be run, as far as that shows before it is: the recording begins before it.
+fn check_command(command: &[OsString]) -> Result<(), BadInput> {
+    let Some(program) = command.first() else { return Ok(()) };
+    let wrong = |what: &str| {
+        Err(BadInput::new(format!("'{}' cannot be run: {what}", one_line(&program.display().to_string()))))
+    };
+    if program.is_empty() {
+        return wrong("the command is empty; name a program");
+    }
+    let is_path = program.as_encoded_bytes().contains(&b'/');
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = match is_path {
+        true => vec![program.into()],
+        false => std::env::split_paths(&path).map(|folder| folder.join(program)).collect(),
+    };
+    let is_program = |place: &PathBuf| place.is_file() && access(place, Access::EXEC_OK).is_ok();
+    if places.iter().any(is_program) {
+        return Ok(());
+    }
+    match is_path {
+        true if places[0].is_dir() => wrong("it is a folder"),
+        true if places[0].exists() => wrong("it is no file that may be executed"),
+        true => wrong("there is no such file"),
+        false => wrong("there is no such program in the folders of PATH"),
+    }
 }
 
 /// A command that runs.
@@ -168,8 +211,8 @@ impl Started {
     fn run(command: &[OsString], sender: Sender<End>) -> anyhow::Result<Option<Self>> {
         let [program, arguments @ ..] = command else { return Ok(None) };
         let child = Command::new(program).args(arguments).spawn();
-        let mut child =
-            child.map_err(|error| BadInput::new(format!("{} cannot be run: {error}", program.display())))?;
+        let mut child = child
+            .map_err(|error| BadInput::new(format!("'{}' cannot be run: {error}", program.display())))?;
         let pid = child.id();
         thread::spawn(move || {
             let _ = sender.send(End::Command(child.wait()));

@@ -1,17 +1,20 @@
 //! `tandem replay`: run what was recorded again, as it was or otherwise, and print both side by side.
 
-use crate::machine_source::preset_or_file;
+use crate::bar::Bar;
+use crate::machine_source::named_or_file;
 use crate::out_file::OutFile;
-use crate::recording_source::RecordingSource;
-use crate::sim::{parse_scheduler, parse_seed};
-use std::io::Write;
-use std::path::PathBuf;
+use crate::recording_source::{PLAN, RecordingSource};
+use crate::sim::parse_seed;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use tandem_file::units::Duration;
+use tandem_lab::runner::Progress;
+use tandem_lab::scenario::policy::words::Word;
 use tandem_lab::twin::comparison::Comparison;
 use tandem_lab::twin::plan::{GroupPlan, Plan};
-use tandem_lab::twin::situation::Situation;
-use tandem_lab::twin::trust::doubts;
-use tandemd::error::BadInput;
+use tandem_lab::twin::situation::{Situation, parse_scheduler};
+use tandemd::error::{BadInput, one_line};
+use tandemd::out::out;
 use tandemd::text::to_json_text;
 
 /// Arguments of `tandem replay`.
@@ -22,6 +25,7 @@ use tandemd::text::to_json_text;
     tandem replay host.parquet --set web.weight=200 --set backup.nice=10\n  \
     tandem replay host.parquet --set '*.cpus=0-7'\n  \
     tandem replay host.parquet --machine xeon-e5620-2s --copies web=2\n  \
+    tandem replay host.parquet --guest web=guest.parquet --set web.weight=200\n  \
     tandem replay perf.data\n  \
     tandem replay host.parquet --policy host=tandem --out plan.toml && tandem replay plan.toml")]
 pub struct Args {
@@ -37,11 +41,13 @@ pub struct Args {
     /// Set the slice of Linux's scheduler (`base_slice_ns`), such as 3ms
     #[arg(long, value_name = "TIME")]
     slice: Option<Duration>,
-    /// Another machine: a preset, such as xeon-e5620-2s, or a machine file [default: the recorded one]
-    #[arg(long, value_name = "FILE|PRESET")]
+    /// Another machine: a preset, such as xeon-e5620-2s, PACKAGESxCORESxTHREADS, such as 2x64x2, or a machine
+    /// file [default: the recorded one]
+    #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
     /// Change a group (* is all): its weight (cpu.weight, 100 if nothing else was recorded), the nice value of
-    /// its tasks, or the cpus that they may use; may be given several times
+    /// its tasks, their policy (normal, batch or idle), or the cpus that they may use; may be given several
+    /// times
     #[arg(long = "set", value_name = "GROUP.KEY=VALUE", value_parser = parse_setting)]
     changes: Vec<(String, GroupPlan)>,
     /// Let a group be there several times; may be given several times
@@ -56,7 +62,7 @@ pub struct Args {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Write what was replayed into this file, which can be edited, and is a recording to `tandem replay`
+    /// Write what was replayed into this file, FILE.toml, which can be edited, and is a recording to `tandem replay`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -71,7 +77,7 @@ enum Format {
 }
 
 fn parse_setting(text: &str) -> Result<(String, GroupPlan), String> {
-    let form = "write GROUP.KEY=VALUE, such as web.weight=200, web.nice=5 or web.cpus=0-3";
+    let form = "write GROUP.KEY=VALUE, such as web.weight=200, web.nice=5, web.policy=batch or web.cpus=0-3";
     // Names of groups may have dots and equals signs; values have none.
     let (name, value) = text.rsplit_once('=').ok_or(form)?;
     let (group, key) = name.rsplit_once('.').ok_or(form)?;
@@ -79,8 +85,12 @@ fn parse_setting(text: &str) -> Result<(String, GroupPlan), String> {
     match key {
         "weight" => plan.weight = Some(value.parse().unwrap_or(0)),
         "nice" => plan.nice = Some(value.parse().unwrap_or(i8::MAX)),
+        "policy" => match Word::of(value) {
+            Some(policy) => plan.policy = Some(policy),
+            None => return Err("a policy is normal, batch or idle".into()),
+        },
         "cpus" => plan.cpus = Some(value.to_owned()),
-        other => return Err(format!("'{other}' cannot be set; allowed are weight, nice and cpus")),
+        other => return Err(format!("'{other}' cannot be set; allowed are weight, nice, policy and cpus")),
     }
     match plan.problem() {
         Some(problem) => Err(problem.into()),
@@ -106,29 +116,54 @@ fn parse_policy(text: &str) -> Result<String, String> {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut plan = args.source.plan()?;
     lay_over(&mut plan, args);
-    let recording = args.source.read_file(&plan.recording)?;
-    let twin = args.source.understand(&recording)?;
+    let guests = plan.guest.iter().map(|(name, path)| (name.clone(), path.clone())).collect();
+    let together = args.source.read_files(&plan.recording, guests)?;
+    let twin = args.source.understand(&together, &plan.recording)?;
     let name = args.source.name();
-    let machine = plan.machine.as_deref().map(preset_or_file).transpose()?;
+    if !plan.is_of(&twin) {
+        // Standard error may be closed.
+        let _ = writeln!(
+            io::stderr(),
+            "tandem: {name}: the plan was made of another recording than {} is now; remove the line `made_of` if that \
+             is meant to be",
+            one_line(&plan.recording.display().to_string())
+        );
+    }
+    let machine = plan.machine.as_deref().map(named_or_file).transpose()?;
     let situation =
         plan.situation(&twin, machine).map_err(|message| BadInput::new(format!("{name}: {message}")))?;
-    let file = args.out.as_deref().map(OutFile::create).transpose()?;
+    let out_file = |path: &Path| {
+        let mut sources = args.source.paths();
+        sources.push(&plan.recording);
+        sources.extend(plan.guest.values().map(PathBuf::as_path));
+        let file = OutFile::create(path, &sources)?;
+        match path.extension().is_some_and(|extension| extension == PLAN) {
+            true => Ok(file),
+            false => Err(BadInput::new(format!("--out {}: the name of a plan ends in .{PLAN}", file.name()))),
+        }
+    };
+    let file = args.out.as_deref().map(out_file).transpose()?;
     let recorded = twin.recorded().map_err(BadInput::new)?;
     let seeds: Vec<u64> = (0..u64::from(args.runs)).map(|at| args.seed.wrapping_add(at)).collect();
+    // How far to trust it, the recorded situation says.
+    let original = Situation::recorded(twin.recording).map_err(BadInput::new)?;
+    let is_other = situation != original;
+    let bar = Bar::new("replay", "runs");
+    bar.planned(seeds.len() * if is_other { 2 } else { 1 });
     let run = |situation: &Situation| {
-        twin.run_all(situation, &seeds).map_err(|error| BadInput::new(format!("{name}: {error}")))
+        let runs = twin.run_reporting(situation, &seeds, &bar);
+        runs.map_err(|error| BadInput::new(format!("{name}: {error}")))
     };
     let runs = run(&situation)?;
-    // How far to trust it, the recorded situation says.
-    let original = Situation::recorded(&recording).map_err(BadInput::new)?;
-    let baseline = (situation != original).then(|| run(&original)).transpose()?;
+    let baseline = is_other.then(|| run(&original)).transpose()?;
+    drop(bar);
     let baseline = baseline.as_deref().unwrap_or(&runs);
-    let doubts = doubts(&recording, &twin.model);
-    let comparison = Comparison::new(&recording, &twin.model, &recorded, &runs, baseline, &doubts);
+    let comparison = Comparison::new(&twin, &recorded, &runs, baseline);
     if let Some(file) = file {
-        file.write(&to_be_written(plan).to_toml(&twin))?;
+        plan.make_absolute();
+        file.write(&plan.to_toml(&twin).map_err(BadInput::new)?)?;
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = out();
     match args.format {
         Format::Table => write!(out, "{comparison}")?,
         Format::Json => out.write_all(to_json_text(&comparison.to_json())?.as_bytes())?,
@@ -145,6 +180,7 @@ fn lay_over(plan: &mut Plan, args: &Args) {
     }
     plan.settings = args.settings.clone().or(plan.settings.take());
     plan.slice = args.slice.or(plan.slice);
+    plan.guest.extend(args.source.guests().iter().cloned());
     let copies = args
         .copies
         .iter()
@@ -154,15 +190,8 @@ fn lay_over(plan: &mut Plan, args: &Args) {
         let group = plan.group.entry(name.clone()).or_default();
         group.weight = change.weight.or(group.weight);
         group.nice = change.nice.or(group.nice);
+        group.policy = change.policy.or(group.policy);
         group.cpus = change.cpus.or(group.cpus.take());
         group.copies = change.copies.or(group.copies);
     }
-}
-
-/// The plan for a file in that folder: what it names is found from there, or from anywhere.
-fn to_be_written(mut plan: Plan) -> Plan {
-    for path in [Some(&mut plan.recording), plan.settings.as_mut()].into_iter().flatten() {
-        *path = path.canonicalize().unwrap_or_else(|_| path.clone());
-    }
-    plan
 }

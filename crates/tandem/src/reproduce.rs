@@ -1,28 +1,26 @@
 //! `tandem reproduce`: run experiments and print the published results beside the simulated ones.
 
+use crate::bar::Bar;
 use crate::sim::parse_seed;
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 use tandem_file::new_file::NewFile;
 use tandem_lab::experiment::{Experiment, ExperimentFolder};
 use tandem_lab::report::{self, Csv, Format, Html, Json};
 use tandem_lab::results::ExperimentResults;
 use tandem_lab::runner::{self, Progress, RunOptions};
 use tandemd::error::BadInput;
+use tandemd::out::out;
 
 /// Most runs at the same time.
 const MAX_JOBS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
-/// Time between two lines of progress where there is no terminal.
-pub const LINE_EVERY: Duration = Duration::from_secs(15);
 /// Exit status of a command that a second Ctrl-C ended: 128 and the number of the signal, as shells have it.
 pub const KILLED_BY_INTERRUPT: i32 = 130;
 
@@ -32,7 +30,8 @@ pub const KILLED_BY_INTERRUPT: i32 = 130;
     tandem reproduce --quick\n  \
     tandem reproduce rate-control --out report\n  \
     tandem reproduce numa-affinity --format json --seed 7 > numa.json\n\n\
-    Ctrl-C ends the runs and reports what is complete; a second one ends the command at once.")]
+    Ctrl-C ends the runs and reports what is complete, with --out in files whose names begin with partial-; a second one \
+    ends the command at once.")]
 pub struct Args {
     /// Experiments, by the names of their folders; all if none is named
     names: Vec<String>,
@@ -71,9 +70,18 @@ impl RunArgs {
         RunOptions { seed: self.seed, jobs }
     }
 
-    /// The folders of the experiments of these names, each once, or of all if there are none.
-    pub fn find(&self, names: &[String]) -> anyhow::Result<Vec<PathBuf>> {
-        find_experiments(self.experiments.as_deref(), names)
+    /// The experiments of these names with their folders, each once, or all if there are none.
+    pub fn read(&self, names: &[String]) -> anyhow::Result<Vec<(PathBuf, Experiment)>> {
+        let busy = Bar::new("reading", "experiments");
+        let paths = find_experiments(self.experiments.as_deref(), names)?;
+        busy.planned(paths.len());
+        let mut experiments = Vec::new();
+        for path in paths {
+            let experiment = Experiment::read(&path).map_err(BadInput::new)?;
+            experiments.push((path, experiment));
+            busy.done();
+        }
+        Ok(experiments)
     }
 }
 
@@ -92,18 +100,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         results.push(runner::run(experiment, options, &bar, &cancel).map_err(BadInput::new)?);
         bar.line();
     }
+    let is_cut = results.iter().any(|result| result.is_cut);
     results.retain(|result| !result.cells.is_empty());
 
     let format = report::format(&args.format).context("clap lets only known formats pass")?;
-    let mut out = BufWriter::new(io::stdout().lock());
+    if let Some(folder) = &args.out {
+        // What was interrupted takes the place of no whole report.
+        let part = if is_cut { "partial-" } else { "" };
+        write_files(folder, part, &results)?;
+        let report = folder.join(format!("{part}report.html"));
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "report: {}", report.canonicalize().unwrap_or(report).display());
+    }
+    // Last: who reads it may not read to its end.
+    let mut out = BufWriter::new(out());
     format.write(&results, &mut out)?;
     out.flush()?;
-    if let Some(folder) = &args.out {
-        write_files(folder, &results)?;
-        let report = folder.join("report.html");
-        writeln!(io::stderr(), "report: {}", report.canonicalize().unwrap_or(report).display())?;
-    }
-    if cancel.load(Ordering::Relaxed) {
+    if is_cut {
         anyhow::bail!("interrupted; the results are of the replications that were complete");
     }
     Ok(())
@@ -128,8 +141,7 @@ pub fn make_writable(folder: &Path) -> Result<(), String> {
 /// Reads the experiments that are asked for, each once, before any is run.
 fn read_experiments(args: &Args) -> anyhow::Result<Vec<Experiment>> {
     let mut experiments = Vec::new();
-    for path in args.runs.find(&args.names)? {
-        let experiment = Experiment::read(&path).map_err(BadInput::new)?;
+    for (_, experiment) in args.runs.read(&args.names)? {
         experiments.push(if args.quick { experiment.quick() } else { experiment });
     }
     Ok(experiments)
@@ -141,8 +153,9 @@ fn find_experiments(folder: Option<&Path>, names: &[String]) -> anyhow::Result<V
         Some(path) => ExperimentFolder::open(path),
         None => {
             let here = std::env::current_dir().context("the current folder is gone")?;
-            ExperimentFolder::find_from(&here)
-                .or_else(|error| installed().map_or(Err(error), |folder| ExperimentFolder::open(&folder)))
+            ExperimentFolder::find_from(&here).or_else(|error| {
+                installed("experiments").map_or(Err(error), |folder| ExperimentFolder::open(&folder))
+            })
         }
     };
     let folder = folder.map_err(BadInput::new)?;
@@ -156,33 +169,41 @@ fn find_experiments(folder: Option<&Path>, names: &[String]) -> anyhow::Result<V
     Ok(paths)
 }
 
-/// The experiments that were installed with the command, as `scripts/stage` does: PREFIX/bin has the one, and
-/// PREFIX/share the others.
-fn installed() -> Option<PathBuf> {
+/// A folder that was installed with the command, as `scripts/stage` does, such as `experiments`: PREFIX/bin has the one,
+/// and PREFIX/share the other.
+pub fn installed(folder: &str) -> Option<PathBuf> {
     let command = std::env::current_exe().ok()?;
-    let folder = command.parent()?.parent()?.join("share/tandem/experiments");
+    let folder = command.parent()?.parent()?.join("share/tandem").join(folder);
     folder.is_dir().then_some(folder)
 }
 
-/// A flag that the first Ctrl-C sets; the second ends the process.
+/// A flag that the first Ctrl-C sets, after which runs that have begun end first; the second ends the process.
 pub fn cancelled_by_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
+    interrupt_flag("what has begun ends first, unless Ctrl-C comes again")
+}
+
+/// A flag that the first Ctrl-C sets, which then says what happens; the second ends the process.
+pub fn interrupt_flag(what_happens: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = cancel.clone();
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(KILLED_BY_INTERRUPT);
         }
+        // A terminal has a bar on this line; standard error may be closed.
+        let line = if io::stderr().is_terminal() { "\n" } else { "" };
+        let _ = writeln!(io::stderr(), "{line}tandem: interrupted; {what_happens}");
     })
     .context("cannot listen for Ctrl-C")?;
     Ok(cancel)
 }
 
-/// Writes the results into files. Each appears under its name when it is complete.
-fn write_files(folder: &Path, results: &[ExperimentResults]) -> anyhow::Result<()> {
+/// Writes the results into files, whose names begin with `part`. Each appears under its name when it is complete.
+fn write_files(folder: &Path, part: &str, results: &[ExperimentResults]) -> anyhow::Result<()> {
     let files: [(&str, &dyn Format); 3] =
         [("report.html", &Html), ("results.json", &Json), ("results.csv", &Csv)];
     for (name, format) in files {
-        let path = folder.join(name);
+        let path = folder.join(format!("{part}{name}"));
         let write = || -> io::Result<()> {
             let mut out = BufWriter::new(NewFile::create(&path)?);
             format.write(results, &mut out)?;
@@ -191,53 +212,4 @@ fn write_files(folder: &Path, results: &[ExperimentResults]) -> anyhow::Result<(
         write().with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
-}
-
-/// How far the runs of an experiment are, on standard error: a bar on a terminal, lines elsewhere.
-pub struct Bar {
-    bar: ProgressBar,
-    /// What is counted, such as runs.
-    unit: &'static str,
-    last_line: Mutex<Instant>,
-}
-
-impl Bar {
-    /// A bar of that name that counts these.
-    pub fn new(name: &str, unit: &'static str) -> Self {
-        let template = format!("{{prefix}} {{wide_bar}} {{pos}}/{{len}} {unit}, {{eta}} left");
-        let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = ProgressBar::new(0).with_style(style).with_prefix(name.to_owned());
-        Self { bar, unit, last_line: Mutex::new(Instant::now()) }
-    }
-
-    /// Prints where the runs are, unless there is a bar.
-    pub fn line(&self) {
-        if !io::stderr().is_terminal() {
-            let (done, planned) = (self.bar.position(), self.bar.length().unwrap_or_default());
-            // Nothing is left to be done if standard error is closed.
-            let (name, unit) = (self.bar.prefix(), self.unit);
-            let _ = writeln!(io::stderr(), "tandem: {name}: {done} of {planned} {unit}");
-        }
-    }
-}
-
-impl Progress for Bar {
-    fn planned(&self, runs: usize) {
-        self.bar.inc_length(runs as u64);
-    }
-
-    fn done(&self) {
-        self.bar.inc(1);
-        let mut last_line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
-        if last_line.elapsed() > LINE_EVERY {
-            *last_line = Instant::now();
-            self.line();
-        }
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use tandem_lab::schema;
 use tandem_settings::settings_schema;
+use tandemd::out::out;
 
 /// Arguments of `tandem schema`.
 #[derive(clap::Args)]
@@ -36,7 +37,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         FileFormat::Machine => schema::machine(),
         FileFormat::Settings => settings_schema(),
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = out();
     serde_json::to_writer_pretty(&mut out, &schema)?;
     writeln!(out)?;
     Ok(())

@@ -1,12 +1,13 @@
 //! `tandem stat`: what the loaded scheduler has counted.
 
 use serde_json::json;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use tandem_host::scheduler::{RunningKernel, Status};
 use tandem_settings::Counter;
 use tandemd::access::Access;
 use tandemd::counters::write_table;
+use tandemd::out::out;
 use tandemd::text::{age, to_json_text};
 
 /// Arguments of `tandem stat`.
@@ -26,7 +27,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let status = Access::find()?.status()?;
     let loaded_unix_s = status.loaded_unix_s();
     let Status { state, mode, since, counters } = status;
-    let mut out = io::stdout().lock();
+    let mut out = out();
     if args.json {
         let all = counters.iter().map(|Counter { name, description, value }| {
             json!({ "name": name, "value": value, "description": description })

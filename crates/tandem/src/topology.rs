@@ -4,10 +4,11 @@ mod drawing;
 
 use crate::machine_source::MachineSource;
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io::Write;
 use tandem_lab::machine_file::to_toml;
 use tandem_machine::Machine;
 use tandem_machine::ids::NodeId;
+use tandemd::out::out;
 
 const HELP: &str =
     "The drawing includes the CPUs that are online and usable, the cores, caches and packages that have such a \
@@ -18,6 +19,7 @@ Values that neither /sys nor hwloc has (latencies, bandwidths, often the clock) 
 Examples:
   tandem topology
   tandem topology --machine xeon-e5620-2s
+  tandem topology --machine 2x64x2
   tandem topology --hwloc host.xml --format toml > host.toml";
 
 /// Which machine to show, and how.
@@ -49,7 +51,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Format::Json => format!("{:#}\n", to_json(&machine)),
         Format::Toml => to_toml(&machine),
     };
-    io::stdout().write_all(text.as_bytes())?;
+    out().write_all(text.as_bytes())?;
     Ok(())
 }
 

@@ -1,16 +1,18 @@
 //! `tandem tune`: search settings of the scheduler for a recorded machine.
 
+use crate::bar::Bar;
 use crate::out_file::OutFile;
 use crate::recording_source::RecordingSource;
 use crate::sim::parse_seed;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tandem_lab::runner::Progress;
 use tandem_lab::twin::situation::Situation;
 use tandem_lab::twin::tune::{Objective, tune};
 use tandemd::error::BadInput;
+use tandemd::out::out;
 
 /// Arguments of `tandem tune`.
 #[derive(clap::Args)]
@@ -39,35 +41,39 @@ pub struct Args {
 
 /// Searches, prints what was found, and writes it.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let recording = args.source.read()?;
-    let twin = args.source.understand(&recording)?;
-    args.objective.group().map_or(Ok(()), |group| twin.check_group(group)).map_err(BadInput::new)?;
-    let file = args.out.as_deref().map(OutFile::create).transpose()?;
-    let situation = Situation::recorded(&recording).map_err(BadInput::new)?;
+    let together = args.source.read()?;
+    let twin = args.source.understand(&together, args.source.path())?;
+    let wrong = |message| BadInput::new(format!("{}: {message}", args.source.name()));
+    args.objective.group().map_or(Ok(()), |group| twin.check_group(group)).map_err(wrong)?;
+    let create = |path: &Path| OutFile::create(path, &args.source.paths());
+    let file = args.out.as_deref().map(create).transpose()?;
+    let situation = Situation::recorded(twin.recording).map_err(BadInput::new)?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     ctrlc::set_handler(move || stopped.store(true, Ordering::Relaxed))?;
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} trials, best {msg}")?;
-    let bar = ProgressBar::new(u64::from(args.trials)).with_style(style);
+    let bar = Bar::new("tune", "trials");
+    bar.planned(args.trials.into());
     let progress = |trials: usize, best: f64| {
-        bar.set_position(trials as u64);
-        bar.set_message(format!("{best:.3}"));
+        bar.reach(trials as u64, format!(", best {best:.3}"));
         !stop.load(Ordering::Relaxed)
     };
-    let tuned = tune(&twin, &situation, &args.objective, args.trials.into(), args.seed, progress)
-        .map_err(|message| BadInput::new(format!("{}: {message}", args.source.name())))?;
-    bar.finish_and_clear();
-    write!(io::stdout().lock(), "{tuned}")?;
+    let tuned =
+        tune(&twin, &situation, &args.objective, args.trials.into(), args.seed, progress).map_err(wrong)?;
+    bar.line();
+    drop(bar);
     match file {
-        Some(file) if tuned.is_better() => file.write(&tuned.settings.to_toml())?,
+        Some(file) if tuned.is_better() => file.write(tuned.settings.to_toml())?,
         Some(file) => {
             let name = file.name();
-            writeln!(
+            // Standard error may be closed.
+            let _ = writeln!(
                 io::stderr(),
                 "tandem: {name} is not written: there is nothing better than the defaults"
-            )?;
+            );
         }
         None => {}
     }
+    // Last: who reads it may not read to its end.
+    write!(out(), "{tuned}")?;
     Ok(())
 }

@@ -17,7 +17,7 @@ use progress::Progress;
 use std::cell::RefCell;
 use std::env;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tandem_host::scheduler::RunningKernel;
@@ -32,6 +32,7 @@ use tandem_lab::switchback::record::{Event, Failure, History, Trial};
 use tandem_lab::switchback::report::{End, Report};
 use tandemd::error::BadInput;
 use tandemd::observe;
+use tandemd::out::out;
 use tandemd::text::to_json_text;
 
 /// Shortest block: counters of the kernel are ticks of 10 ms.
@@ -217,8 +218,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         FormatArg::Table => report.to_string(),
         FormatArg::Json => to_json_text(&report.to_json())?,
     };
-    io::stdout().write_all(text.as_bytes())?;
-    io::stdout().flush()?;
+    out().write_all(text.as_bytes())?;
+    out().flush()?;
     if let Err(error) = ended {
         let (done, planned) = (history.blocks().count(), trial.plan.blocks());
         let again = if args.out.is_some() { "; --resume goes on with it" } else { "" };
@@ -244,6 +245,11 @@ fn trial(args: &Args, arms: &[Arm]) -> Result<Trial, BadInput> {
             args.block
         )));
     }
+    if args.metric.as_ref().is_some_and(|metric| metric.trim().is_empty()) {
+        return Err(BadInput::new(
+            "--metric is empty; give it a command line that prints values, or leave it out",
+        ));
+    }
     // Short enough to type, and for JSON.
     let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one(0) >> 32);
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -264,7 +270,7 @@ fn trial(args: &Args, arms: &[Arm]) -> Result<Trial, BadInput> {
 fn describe(trial: &Trial, done: usize) -> String {
     let names: Vec<_> = trial.arms.iter().map(|arm| arm.name.as_str()).collect();
     let blocks = trial.plan.blocks();
-    let seconds = (blocks - done) as u64 * trial.block_ns / 1_000_000_000;
+    let seconds = ((blocks - done) as u64).saturating_mul(trial.block_ns) / 1_000_000_000;
     let rest = if done > 0 { format!("; {done} are complete") } else { String::new() };
     format!(
         "{}: {blocks} blocks in {} rounds{rest}; {} and the time of loading; seed {}",

@@ -6,7 +6,7 @@ mod table;
 #[cfg(test)]
 pub mod tests;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use tandem_host::topology::read_sysfs;
@@ -14,6 +14,7 @@ use tandem_host::vms::{Finder, Manager, Vm};
 use tandemd::access::Access;
 use tandemd::error::BadInput;
 use tandemd::observe::{self, Observation, note_of_monitors};
+use tandemd::out::out;
 use tandemd::text::to_json_text;
 
 /// Shortest time of observation: below, a thread's time is that of a few switches.
@@ -112,7 +113,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         (_, Some(_)) => detail::show(&observation, &machine),
         (_, None) => table::draw(&observation, table::width_of_terminal()),
     };
-    io::stdout().write_all(text.as_bytes())?;
+    out().write_all(text.as_bytes())?;
     Ok(())
 }
 

@@ -1,15 +1,17 @@
 //! `tandem what-if`: what changes of a recorded machine would do.
 
+use crate::bar::Bar;
 use crate::out_file::OutFile;
 use crate::recording_source::RecordingSource;
 use crate::reproduce::make_writable;
 use crate::sim::parse_seed;
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use tandem_lab::twin::picture;
 use tandem_lab::twin::situation::Situation;
 use tandem_lab::twin::what_if::what_if;
 use tandemd::error::BadInput;
+use tandemd::out::out;
 use tandemd::text::to_json_text;
 
 /// Arguments of `tandem what-if`.
@@ -46,33 +48,31 @@ enum Format {
 
 /// Runs the variants and prints them.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let recording = args.source.read()?;
-    let twin = args.source.understand(&recording)?;
-    let situation = Situation::recorded(&recording).map_err(BadInput::new)?;
+    let together = args.source.read()?;
+    let twin = args.source.understand(&together, args.source.path())?;
+    let situation = Situation::recorded(twin.recording).map_err(BadInput::new)?;
     let recorded = twin.recorded().map_err(BadInput::new)?;
     if let Some(folder) = &args.out {
         make_writable(folder)
             .map_err(|error| BadInput::new(format!("--out {}: {error}", folder.display())))?;
     }
     let seeds: Vec<u64> = (0..u64::from(args.runs)).map(|at| args.seed.wrapping_add(at)).collect();
-    let progress = |variant: &str| {
-        if io::stderr().is_terminal() {
-            // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "tandem: what-if: {variant}");
-        }
-    };
-    let answer = what_if(&twin, &recorded, &situation, &seeds, progress)
+    let bar = Bar::new("what-if", "runs");
+    let answer = what_if(&twin, &recorded, &situation, &seeds, &bar)
         .map_err(|message| BadInput::new(format!("{}: {message}", args.source.name())))?;
-    let mut out = io::stdout().lock();
-    match args.format {
-        Format::Table => write!(out, "{answer}")?,
-        Format::Json => out.write_all(to_json_text(&answer)?.as_bytes())?,
-    }
+    bar.line();
+    drop(bar);
     if let Some(folder) = &args.out {
         let page = picture::html(&args.source.name(), &answer)?;
         for (name, text) in [("what-if.html", page), ("what-if.json", to_json_text(&answer)?)] {
-            OutFile::create(&folder.join(name))?.write(&text)?;
+            OutFile::create(&folder.join(name), &args.source.paths())?.write(&text)?;
         }
+    }
+    // Last: who reads it may not read to its end.
+    let mut out = out();
+    match args.format {
+        Format::Table => write!(out, "{answer}")?,
+        Format::Json => out.write_all(to_json_text(&answer)?.as_bytes())?,
     }
     Ok(())
 }

@@ -6,13 +6,16 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 20] = [
     "topology",
     "place",
     "sim",
+    "compare",
     "replay",
     "what-if",
     "tune",
+    "new",
+    "build",
     "reproduce",
     "calibrate",
     "run",
@@ -398,6 +401,7 @@ fn a_recording_needs_a_file_that_can_be_written_and_a_time_with_a_unit() {
         (&["record"][..], "--out"),
         (&["record", "--out", "a", "--for", "1 h"], "unknown unit `h`"),
         (&["record", "--out", "a", "--for", "0"], "is too short"),
+        (&["record", "--out", "a", "--for", "1.5"], "write `1.5s` for seconds"),
         (&["record", "--out", "a", "--buffer", "8"], "has no unit"),
     ] {
         let assert = tandem().args(args).current_dir(dir.path()).assert().code(2).stdout("");
@@ -435,7 +439,8 @@ fn a_preference_needs_somebody_and_something() {
 fn a_trial_that_cannot_be_made_is_refused_before_it_begins() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     fs::write(dir.path().join("typo.toml"), "# settings\nslice = 1\n").expect("a file can be written");
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
+        (&["--metric", " "], "--metric is empty"),
         (&["--arms", "kernel"], "a trial compares at least two arms, as in --arms kernel,tandem"),
         (&["--arms", "kernel,tandem,kernel"], "two arms have the name `kernel`; each needs its own"),
         (&["--arms", "kernel,lavd"], "`lavd` is no arm; allowed are kernel, tandem and tandem:FILE"),

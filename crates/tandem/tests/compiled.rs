@@ -4,6 +4,7 @@ use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin;
 use scheduler_tests::object;
 use std::fs;
+use std::path::Path;
 
 /// A host with more tasks than the CPU that they may use; SETTINGS may stand under `policy`.
 const SCENARIO: &str = r#"length = "20ms"
@@ -26,9 +27,14 @@ fn sim(scheduler: &str, settings: &str) -> (Option<i32>, String, String) {
     let host = format!("host = {{ object = \"scheduler.bpf.o\", settings = {settings} }}");
     fs::write(dir.path().join("s.toml"), SCENARIO.replace("SETTINGS", &host)).expect("write a scenario");
     fs::copy(object(scheduler), dir.path().join("scheduler.bpf.o")).expect("copy an object");
+    outcome(dir.path(), &["sim", "s.toml", "--policy", "host=object:scheduler.bpf.o"])
+}
+
+/// Exit status, output and errors of `tandem` with these arguments in a folder.
+fn outcome(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(cargo_bin!("tandem"))
-        .args(["sim", "s.toml", "--policy", "host=object:scheduler.bpf.o"])
-        .current_dir(dir.path())
+        .args(arguments)
+        .current_dir(folder)
         .output()
         .expect("the command starts");
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
@@ -67,7 +73,7 @@ fn mistakes_end_with_one_sentence_and_status_2() {
         ("{ mistake = 2 }", "the program does not end"),
         ("{ mistake = 3 }", "where it may not run"),
         ("{ mistake = 7 }", "it gave up: examples/broken.bpf.c:84: task 1000 is one too many"),
-        ("{ mistakes = 7 }", "has no setting `mistakes`; it has `mistake`, "),
+        ("{ mistakes = 7 }", "there is no setting `mistakes`; read-only variables are: `mistake`, "),
     ];
     for (settings, expected) in cases {
         let (status, output, errors) = sim("broken", settings);
@@ -83,4 +89,74 @@ fn another_build_of_tandem_is_told_all_that_it_has_or_refused() {
     assert_eq!((status, output.as_str()), (Some(2), ""), "{errors}");
     assert!(errors.contains("settings has 4 bytes in this build of tandem"), "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
+/// Two VMs whose tasks take one lock most of the time; GUEST is the scheduler of both.
+const LOCKS: &str = r#"length = "100ms"
+machine = "xeon-e5620-2s"
+[policy]
+host = "linux"
+guest = GUEST
+[programs.taker]
+ops = [{ forever = [{ lock = "inode" }, { compute = "200us" }, { unlock = "inode" }, { compute = "20us" }] }]
+[[vm]]
+group = "vms"
+count = 2
+memory = "1GiB"
+vcpus = 4
+affinity = { hard = "0-3" }
+guest = { process = [{ program = "taker", copies = 4 }] }
+"#;
+
+/// What `tandem sim` prints of LOCKS with this guest: its status, its table, and its errors.
+fn locks(guest: &str) -> (Option<i32>, String, String) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    fs::write(dir.path().join("s.toml"), LOCKS.replace("GUEST", guest)).expect("write a scenario");
+    outcome(dir.path(), &["sim", "s.toml", "--stat"])
+}
+
+#[test]
+fn guests_of_compiled_schedulers_halt_for_spin_locks_unless_they_are_not_paravirtual() {
+    for (guest, halts) in [
+        ("\"tandem\"", true),
+        ("{ tandem = { paravirt_locks = true } }", true),
+        ("{ tandem = { paravirt_locks = false } }", false),
+    ] {
+        let (status, table, errors) = locks(guest);
+        assert_eq!((status, errors.as_str()), (Some(0), ""));
+        assert_eq!(table.contains("lock_halts"), halts, "{guest}: {table}");
+    }
+}
+
+#[test]
+fn a_host_has_no_paravirtual_locks() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let policy = "host = { tandem = { paravirt_locks = false } }";
+    fs::write(dir.path().join("s.toml"), SCENARIO.replace("SETTINGS", policy)).expect("write a scenario");
+    let mut command = Command::new(cargo_bin!("tandem"));
+    let run = command.args(["sim", "s.toml"]).current_dir(dir.path()).assert().code(2);
+    let errors = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+    assert!(errors.contains("a host has no `paravirt_locks`; set them in `guest`"), "{errors}");
+}
+
+#[test]
+fn cpus_that_idle_while_tasks_wait_are_a_warning() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let host = "host = { object = \"scheduler.bpf.o\" }";
+    let scenario = SCENARIO.replace("SETTINGS", host).replace("affinity = { hard = \"2-3\" }\n", "");
+    let scenario = scenario.replace("copies = 8", "copies = 40");
+    fs::write(dir.path().join("s.toml"), scenario).expect("write a scenario");
+    for (scheduler, is_lazy) in [("one_cpu", true), ("fifo", false)] {
+        fs::copy(object(scheduler), dir.path().join("scheduler.bpf.o")).expect("copy an object");
+        let mut command = Command::new(cargo_bin!("tandem"));
+        let run = command.args(["sim", "s.toml"]).current_dir(dir.path()).assert().success();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (output, errors) = (text(&run.get_output().stdout), text(&run.get_output().stderr));
+        assert!(!is_lazy || output.contains("\nwasted "), "{scheduler}: {output}");
+        assert_eq!(
+            errors.contains("warning: s.toml: the pCPUs idled for "),
+            is_lazy,
+            "{scheduler}: {errors}"
+        );
+    }
 }

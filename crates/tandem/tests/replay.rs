@@ -80,6 +80,22 @@ fn a_plan_says_what_the_command_line_said() {
 }
 
 #[test]
+fn an_idle_compressor_waits_for_the_other_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.toml");
+    let plan = plan.to_str().unwrap();
+    let span = |value: &Value, name: &str| group(value, name)["simulated"]["span_s"].as_f64().unwrap();
+    let [normal, idle] = ["normal", "idle"].map(|policy| {
+        json(&["replay", MIX, "--runs", "1", "--out", plan, "--set", &format!("bzip2.policy={policy}")])
+    });
+    assert!(span(&idle, "gzip") < 0.6 * span(&normal, "gzip"), "it has the CPU nearly for itself");
+    assert!(span(&idle, "bzip2") > 0.95 * span(&normal, "bzip2"), "it is the last to end anyway");
+    let text = fs::read_to_string(plan).unwrap();
+    assert!(text.contains("\npolicy = \"idle\"\n") && text.contains("#policy = \"normal\""), "{text}");
+    assert_eq!(json(&["replay", plan, "--runs", "1"]), idle);
+}
+
+#[test]
 fn mistakes_are_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -89,8 +105,19 @@ fn mistakes_are_one_sentence() {
     };
     let wrong = file("wrong.toml", &format!("recording = \"{MIX}\"\n[group.gzip]\nnice = 50\n"));
     assert!(rejection(&["replay", &wrong]).contains("-20 to 19"));
+    assert!(rejection(&["replay", MIX, "--set", "gzip.policy=fifo"]).contains("normal, batch or idle"));
     assert!(rejection(&["replay", MIX, "--set", "nobody.nice=3"]).contains("no group 'nobody'"));
     assert!(rejection(&["replay", MIX, "--set", "gzip.cpus=7"]).contains("CPU 7"));
+    for verb in ["replay", "what-if"] {
+        assert!(rejection(&[verb, MIX, "--guest", "web"]).contains("write NAME=FILE"));
+        assert!(rejection(&[verb, MIX, "--guest", "web=none.parquet"]).contains("none.parquet"));
+        let guest = format!("web={MIX}");
+        assert!(
+            rejection(&[verb, MIX, "--guest", &guest])
+                .contains("no VM 'web' in the recording, which has no VMs")
+        );
+        assert!(rejection(&[verb, MIX, "--guest", &guest, "--guest", &guest]).contains("two recordings"));
+    }
     assert!(rejection(&["replay", &file("text.parquet", "no recording")]).starts_with("tandem: "));
     assert!(rejection(&["tune", MIX, "--objective", "wait(nobody)"]).contains("no group 'nobody'"));
     assert!(rejection(&["replay", MIX, "--out", "/dev/null"]).contains("no regular file"));
@@ -111,7 +138,7 @@ fn tuning_writes_settings_that_are_better_than_the_defaults() {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("tuned.toml");
     let path = settings.to_str().unwrap();
-    let objective = ["--objective", "wait_p99(cyclictest)", "--trials", "12", "--out", path];
+    let objective = ["--objective", "wait_p99(cyclictest)", "--trials", "20", "--out", path];
     tandem(&[&["tune", MIX], &objective[..]].concat()).assert().success();
     let replay = ["replay", MIX, "--policy", "host=tandem", "--runs", "2"];
     let wait_us = |replay: &Value| group(replay, "cyclictest")["simulated"]["wait_p99_us"].as_f64().unwrap();

@@ -15,6 +15,7 @@
 use crate::helper::{self, Role};
 use crate::journal;
 use crate::open_files;
+use crate::out::out;
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
@@ -170,6 +171,6 @@ fn is_closed<'a>(
 
 /// Reports progress to the parent, which may be gone.
 fn beat() {
-    let mut output = io::stdout().lock();
+    let mut output = out();
     let _ = output.write_all(b".").and_then(|()| output.flush());
 }

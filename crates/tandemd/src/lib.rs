@@ -8,8 +8,8 @@
 //! has them too, beside those that need the simulator. Either starts its helpers from its own file
 //! ([`helper`]), so that the two never depend on each other, or on their versions.
 
-// `println!` panics when the reader of a pipe is gone; `writeln!` returns an error that [`error::report`]
-// knows.
+// `println!` panics when the reader of a pipe is gone; `writeln!` to [`out::out`] returns an error that
+// [`error::report`] knows.
 #![warn(clippy::print_stdout)]
 
 pub mod access;
@@ -21,9 +21,11 @@ pub mod host_vms;
 pub mod journal;
 pub mod observe;
 mod open_files;
+pub mod out;
 pub mod run;
 pub mod text;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The verbs of the service.
@@ -59,9 +61,26 @@ pub fn begin() {
     helper::use_for_strangers();
 }
 
+/// The command line of this process, or the exit status if it asks for help alone, or is wrong.
+///
+/// # Errors
+/// The exit status.
+pub fn command_line<C: clap::Parser>() -> Result<C, ExitCode> {
+    C::try_parse().map_err(|told| {
+        let status = u8::try_from(told.exit_code()).unwrap_or(u8::MAX);
+        match told.print() {
+            Err(error) if !told.use_stderr() => error::report(&out::of_output(error).into()),
+            // Standard error may be closed.
+            _ if told.use_stderr() => ExitCode::from(status),
+            _ => end(Ok(())),
+        }
+    })
+}
+
 /// Ends a program with what became of it.
 pub fn end(result: anyhow::Result<()>) -> ExitCode {
-    match result {
+    // What is left in the buffer of standard output would be lost in silence.
+    match result.and_then(|()| Ok(out::out().flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error::report(&error),
     }

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use std::process::ExitCode;
-use tandemd::{Verb, begin, end, error};
+use tandemd::{Verb, begin, command_line, end, error};
 
 /// The service of Tandem: `tandem run` as a program that contains neither the simulator nor the other verbs.
 #[derive(Parser)]
@@ -14,5 +14,8 @@ struct Cli {
 
 fn main() -> ExitCode {
     begin();
-    end(Cli::parse().verb.run())
+    match command_line::<Cli>() {
+        Ok(cli) => end(cli.verb.run()),
+        Err(status) => status,
+    }
 }

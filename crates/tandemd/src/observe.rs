@@ -222,7 +222,13 @@ impl Observation {
 pub fn parse_interval(text: &str, shortest: Duration) -> Result<Duration, String> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let with_unit = if is_number { format!("{text} s") } else { text.to_owned() };
-    let interval: units::Duration = with_unit.parse().map_err(|error: units::UnitError| error.to_string())?;
+    let interval: units::Duration = with_unit.parse().map_err(|error| match error {
+        units::UnitError::NoUnit { .. } => {
+            let number = text.trim();
+            format!("`{number:.60}` has no unit; write `{number:.60}s` for seconds, or `{number:.60}ms`")
+        }
+        other => other.to_string(),
+    })?;
     match Duration::from_nanos(interval.ns) {
         interval if interval < shortest => {
             Err(format!("`{text}` is too short; at least {} ms are needed", shortest.as_millis()))

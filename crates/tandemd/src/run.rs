@@ -13,6 +13,7 @@ pub use plan::gives_no_homes;
 use crate::counters::{rates, write_table};
 use crate::error::{BadInput, one_line};
 use crate::journal;
+use crate::out::out;
 use crate::text::many;
 use agent_process::{AgentProcess, Role};
 use anyhow::Context;
@@ -122,7 +123,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
     let settings = settings(args)?;
     if args.print_config {
-        write!(io::stdout(), "{}", settings.to_toml())?;
+        write!(out(), "{}", settings.to_toml())?;
         return Ok(());
     }
     if args.plan {
@@ -154,11 +155,11 @@ fn stay(args: &Args, service: &mut Service) -> anyhow::Result<()> {
         match end {
             End::Asked => return Ok(()),
             End::Restart(exit) => {
-                writeln!(io::stdout(), "tandem: loading again: {exit}")?;
+                writeln!(out(), "tandem: loading again: {exit}")?;
                 session.service.reloading(&format!("Loading again: {exit}"));
             }
             End::Reload(why) => {
-                writeln!(io::stdout(), "tandem: loading again {why}")?;
+                writeln!(out(), "tandem: loading again {why}")?;
                 session.service.reloading(&format!("Loading again {why}"));
             }
         }
@@ -238,7 +239,7 @@ impl Session<'_> {
             None => {
                 let agent =
                     AgentProcess::start(&self.settings, Role::Steer).context("cannot start the agent")?;
-                writeln!(io::stdout(), "tandem: scheduling")?;
+                writeln!(out(), "tandem: scheduling")?;
                 self.service.ready(&format!("Scheduling {}", what_on(&places, &self.settings)));
                 note(|history| history.loads = history.loads.saturating_add(1));
                 self.watch(&scheduler, agent, &isolated)?
@@ -257,8 +258,8 @@ impl Session<'_> {
             }
             (_, Watched::Reload(why)) => Ok(End::Reload(why)),
             (_, Watched::Asked | Watched::Ended) => {
-                writeln!(io::stdout(), "tandem: unloaded; totals:")?;
-                write_table(&counters, &mut io::stdout().lock())?;
+                writeln!(out(), "tandem: unloaded; totals:")?;
+                write_table(&counters, &mut out())?;
                 Ok(End::Asked)
             }
         }
@@ -300,7 +301,7 @@ impl Session<'_> {
             if !interval.is_zero() && time >= interval {
                 let counters = scheduler.counters()?;
                 let rates = rates(&counters.since(&earlier), time);
-                writeln!(io::stdout(), "tandem: {rates}")?;
+                writeln!(out(), "tandem: {rates}")?;
                 self.service.status(&format!("Scheduling; {rates}"));
                 (reported, earlier) = (Instant::now(), counters);
             }
@@ -333,7 +334,7 @@ impl Session<'_> {
                 }
             };
         if settings == self.settings {
-            writeln!(io::stdout(), "tandem: the settings are the same")?;
+            writeln!(out(), "tandem: the settings are the same")?;
             return Ok(false);
         }
         let are_of_agent = settings.scheduler_only() == self.settings.scheduler_only();
@@ -341,7 +342,7 @@ impl Session<'_> {
         self.settings = settings;
         if are_of_agent {
             agent.replace(&self.settings).context("cannot start the agent")?;
-            writeln!(io::stdout(), "tandem: the agent has the new settings")?;
+            writeln!(out(), "tandem: the agent has the new settings")?;
         }
         Ok(!are_of_agent)
     }
@@ -365,7 +366,7 @@ fn settings_stay(why: &str) {
 
 /// Prints the machine and the mechanisms.
 fn describe(kernel: &RunningKernel, places: &Places, settings: &Settings) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = out();
     writeln!(out, "tandem: Linux {}, {}", kernel.release(), what_on(places, settings))?;
     let (on, off): (Vec<_>, Vec<_>) = settings.mechanisms().into_iter().partition(|(_, is_on)| *is_on);
     for (what, mechanisms) in [("on", on), ("off", off)] {

@@ -2,7 +2,7 @@
 
 use super::target::Target;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use tandem_host::cgroups::{Cgroup, Hierarchy};
 use tandem_host::tasks::{self, Task};
@@ -10,13 +10,14 @@ use tandem_host::untrusted::Untrusted;
 use tandem_machine::format_cpulist;
 use tandem_settings::{Held, Place, Preference};
 use tandemd::access::{Access, AccessError, Who};
+use tandemd::out::out;
 
 /// Prints the preference of one task or cgroup; without a target, all preferences.
 ///
 /// # Errors
 /// If the scheduler does not answer, or nothing can be printed.
 pub fn print(access: &Access, target: Option<Target>) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = out();
     match target {
         Some(Target::Process(process)) => {
             for task in threads(process.pid) {

@@ -9,10 +9,11 @@ use super::service::Service;
 use super::signals::{SignalRequest, Signals};
 use super::{Args, POLL_INTERVAL, settings, settings_stay, supervise_agent};
 use crate::error::BadInput;
+use crate::out::out;
 use crate::text::{many, pct};
 use anyhow::Context;
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 use tandem_host::agent::VmReport;
 use tandem_host::control::{Answer, Client, Request};
@@ -38,7 +39,7 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
     let _locked = lock_service()?;
     let mut signals = Signals::catch().context("cannot listen for signals")?;
     let mut agent = AgentProcess::start(&current, Role::Observe).context("cannot start the agent")?;
-    writeln!(io::stdout(), "tandem: observing; no scheduler is loaded")?;
+    writeln!(out(), "tandem: observing; no scheduler is loaded")?;
     service.ready("Observing");
     let mut figures = Figures::start(Instant::now());
     loop {
@@ -53,7 +54,7 @@ pub fn run(args: &Args, mut current: Settings, service: &mut Service) -> anyhow:
         }
         supervise_agent(&mut agent)?;
         if let Some(line) = figures.step(Instant::now(), args.interval, ask) {
-            writeln!(io::stdout(), "tandem: {line}")?;
+            writeln!(out(), "tandem: {line}")?;
             service.status(&format!("Observing {line}"));
         }
     }
@@ -67,7 +68,7 @@ fn reload(args: &Args, current: &mut Settings, agent: &mut AgentProcess) -> anyh
         Ok(next) => {
             *current = next;
             agent.replace(current).context("cannot start the agent")?;
-            writeln!(io::stdout(), "tandem: the agent has the new settings")?;
+            writeln!(out(), "tandem: the agent has the new settings")?;
         }
         Err(why) => settings_stay(&why),
     }

@@ -2,10 +2,11 @@
 
 use crate::error::BadInput;
 use crate::journal;
+use crate::out::out;
 use crate::text::many;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tandem_host::cgroups::Hierarchy;
@@ -52,7 +53,7 @@ pub fn begin(members: &mut Members, partial: &Partial, log: &mut MembersLog) -> 
         false => format!(" except {}", list(&partial.except)),
     };
     let tasks = many(result.tasks, "task");
-    writeln!(io::stdout(), "tandem: {tasks} of {of}{except}; the others stay with the kernel's scheduler")?;
+    writeln!(out(), "tandem: {tasks} of {of}{except}; the others stay with the kernel's scheduler")?;
     log.note(&result);
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! `tandem run --plan`: what the agent would do now, and why, without doing it.
 
 use crate::host_vms::{HostVms, OBSERVED};
+use crate::out::out;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use tandem_host::agent::TrackedVm;
 use tandem_host::vms::homes_file::HomesFile;
@@ -14,7 +15,7 @@ use tandem_settings::Settings;
 /// # Errors
 /// If the machine or its processes cannot be read, or nothing can be printed.
 pub fn run(settings: &Settings) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = out();
     if let Some(why) = gives_no_homes(settings) {
         writeln!(out, "{why}.")?;
         return Ok(());

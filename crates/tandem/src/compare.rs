@@ -1,0 +1,254 @@
+//! `tandem compare`: schedulers on one scenario or many, by runs with the same seeds.
+
+mod arena;
+
+use crate::bar::Bar;
+use crate::out_file::OutFile;
+use crate::reproduce::{cancelled_by_interrupt, make_writable, parse_jobs};
+use crate::scenario_source;
+use crate::sim::{Format, Level, note_left_out, parse_level, parse_scheduler, parse_seed, parse_setting};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use tandem_lab::compare::{Comparison, Runs, compare, moments, page};
+use tandem_lab::results::Key;
+use tandem_lab::scenario::ScenarioSource;
+use tandem_lab::scenario::policy::PolicyTable;
+use tandem_lab::summary::scenario_hash;
+use tandem_sim::scenario::Scenario;
+use tandemd::error::{BadInput, one_line};
+use tandemd::out::out;
+use tandemd::text::to_json_text;
+
+/// Most seeds: more than any interval needs, and a bound on what is kept in memory.
+const SEEDS_MAX: usize = 10_000;
+/// How many there are if nothing is said; with a precision, at most.
+const SEEDS: usize = 10;
+const SEEDS_FOR_PRECISION: usize = 100;
+/// The least precision, percent: what the table prints.
+const PRECISION_MIN_PCT: f64 = 0.1;
+
+/// Arguments of `tandem compare`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "The first policy is the baseline of the others; with one alone, the scenario's own is. Intervals are of 95%; \
+    better and worse stand where one does not hold zero.\n\nExamples:\n  \
+    tandem compare noisy-neighbour --policy linux --policy tandem\n  \
+    tandem compare experiments/rate-control/specvirt.toml --policy tandem --seeds 5\n  \
+    tandem compare mine.toml --policy linux --policy object:my.bpf.o --format json\n  \
+    tandem compare mine.toml --policy linux --policy tandem --precision 2 --out report\n  \
+    tandem compare experiments/flat-domain/unixbench.toml --policy guest=linux --policy guest=tandem\n  \
+    tandem compare --all --out arena\n  \
+    tandem compare schbench build --policy linux --policy object:my.bpf.o --machine 1x8x2 --machine 2x64x2"
+)]
+pub struct Args {
+    /// The scenario: a file, or the name of one of the library, such as noisy-neighbour. Of several, the standings in all
+    /// of them are printed
+    #[arg(value_name = "SCENARIO", required_unless_present = "all")]
+    scenarios: Vec<PathBuf>,
+    /// Compare on all ready scenarios
+    #[arg(long, conflicts_with = "scenarios")]
+    all: bool,
+    /// A scheduler of the host, or guest=NAME of all guests; may be given several times. NAME is xen-credit or
+    /// xen-credit2 (hosts only), linux, tandem, or object: and the path of a sched_ext scheduler's object file [default with
+    /// --all: linux, tandem, xen-credit and xen-credit2]
+    #[arg(long = "policy", value_name = "NAME", required_unless_present = "all", value_parser = parse_policy)]
+    policies: Vec<(String, Level)>,
+    /// Set a parameter of the scenario; may be given several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    settings: Vec<(String, Key)>,
+    /// Run on this machine: set the parameter `machine`, which all ready scenarios have; may be given several times
+    #[arg(long = "machine", value_name = "NAME")]
+    machines: Vec<String>,
+    /// How many seeds each runs with [default: 10; with --precision, at most 100]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_seeds)]
+    seeds: Option<usize>,
+    /// Run with as many seeds as make the intervals reach no further than so many percent of the baseline to either
+    /// side, at most --seeds: of what programs count and of response times up to the 99th percentile, or, where there
+    /// are none, of wake-ups
+    #[arg(long, value_name = "PERCENT", value_parser = parse_precision)]
+    precision: Option<f64>,
+    /// The first seed; the next ones count up from it
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
+    seed: u64,
+    /// How to print the comparison
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Write compare.html, with pictures, and compare.json into this folder; of several scenarios, into a folder of each, and
+    /// index.html and arena.json beside these
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Runs at the same time [default: one for each CPU]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_jobs)]
+    jobs: Option<NonZeroUsize>,
+}
+
+/// What was written, and what it means.
+fn parse_policy(text: &str) -> Result<(String, Level), String> {
+    // A path may hold an equals sign.
+    let level = match text.starts_with("host=") || text.starts_with("guest=") {
+        true => parse_level(text)?,
+        false => Level::Host(parse_scheduler(text)?.into()),
+    };
+    Ok((text.to_owned(), level))
+}
+
+fn parse_seeds(text: &str) -> Result<usize, String> {
+    let seeds = text.parse().ok().filter(|seeds| (1..=SEEDS_MAX).contains(seeds));
+    seeds.ok_or_else(|| format!("allowed are whole numbers from 1 to {SEEDS_MAX}"))
+}
+
+fn parse_precision(text: &str) -> Result<f64, String> {
+    let precision = text.parse().ok().filter(|pct| (PRECISION_MIN_PCT..=100.0).contains(pct));
+    precision.ok_or_else(|| format!("allowed are percentages from {PRECISION_MIN_PCT} to 100"))
+}
+
+/// A scenario with its contenders, each with the word that it was asked for by where that says more than its name.
+struct Match {
+    scenario: String,
+    contenders: Vec<(Option<String>, Scenario)>,
+}
+
+impl Match {
+    fn new(args: &Args, path: &Path, machine: Option<&String>) -> Result<Self, BadInput> {
+        let source = scenario_source::read(path)?;
+        let scenario = one_line(&path.display().to_string());
+        let mut parameters: BTreeMap<String, Key> = args.settings.iter().cloned().collect();
+        // A path begins here, not where the scenario lies.
+        let file = machine.map(Path::new).filter(|path| path.is_file());
+        let file = file.and_then(|path| Some(path.canonicalize().ok()?.to_str()?.to_owned()));
+        if let Some(machine) = file.or_else(|| machine.cloned())
+            && parameters.insert("machine".into(), Key::Text(machine)).is_some()
+        {
+            return Err(BadInput::new("`--set machine=` and `--machine` are both given; keep one"));
+        }
+        let contenders = contenders(args, &source, &parameters)?;
+        note_left_out(
+            &scenario,
+            &source,
+            &policies(args).map(|(_, level)| level.alone()).collect::<Vec<_>>(),
+        );
+        Ok(Self { scenario, contenders })
+    }
+
+    /// The comparison, written into the folder if there is one; `None` if nothing has run with a whole seed.
+    fn run(&self, runs: Runs, out: Option<&Path>, cancel: &AtomicBool) -> anyhow::Result<Option<Comparison>> {
+        let bar = Bar::new(&self.scenario, "runs");
+        let refused = |error: &dyn Display| BadInput::new(format!("{}: {error}", self.scenario));
+        let comparison =
+            compare(&self.scenario, &self.contenders, runs, &bar, cancel).map_err(|error| refused(&error))?;
+        if let (Some(comparison), Some(folder)) = (&comparison, out) {
+            let moments =
+                moments(comparison, &self.contenders, &bar, cancel).map_err(|error| refused(&error))?;
+            write(folder, "compare.html", &page::html(comparison, &moments)?)?;
+            write(folder, "compare.json", &to_json_text(comparison)?)?;
+        }
+        bar.line();
+        Ok(comparison)
+    }
+}
+
+/// The schedulers that are compared, with what was written; where none is named, all of hosts.
+fn policies(args: &Args) -> impl Iterator<Item = (String, Level)> {
+    let named = args.policies.iter().cloned();
+    let all =
+        ["linux", "tandem", "xen-credit", "xen-credit2"].into_iter().filter(|_| args.policies.is_empty());
+    named.chain(all.map(|name| parse_policy(name).expect("they are the names of schedulers")))
+}
+
+fn contenders(
+    args: &Args,
+    source: &ScenarioSource,
+    parameters: &BTreeMap<String, Key>,
+) -> Result<Vec<(Option<String>, Scenario)>, BadInput> {
+    let build = |policy: &PolicyTable| source.build(parameters, policy).map_err(BadInput::new);
+    let policies: Vec<_> = policies(args).collect();
+    let mut contenders = Vec::new();
+    let mut words = Vec::new();
+    if policies.len() == 1 {
+        contenders.push((None, build(&PolicyTable::default())?));
+        words.push("the scenario's own".into());
+    }
+    for (text, level) in &policies {
+        if matches!(level, Level::Guest(_)) && !source.has_guests() {
+            let message =
+                "`--policy guest=` has no effect: no VM of the scenario has a guest kernel; remove it";
+            return Err(BadInput::new(message));
+        }
+        // Two objects may have the same name.
+        let word = text.contains("object:").then(|| one_line(text));
+        contenders.push((word, build(&level.clone().alone())?));
+        words.push(format!("`--policy {}`", one_line(text)));
+    }
+    let hashes: Vec<u64> = contenders.iter().map(|(_, scenario)| scenario_hash(scenario)).collect();
+    for (at, hash) in hashes.iter().enumerate() {
+        if let Some(before) = hashes[..at].iter().position(|other| other == hash) {
+            let (one, other) = (&words[before], &words[at]);
+            let message =
+                format!("{other} is the same as {one}, which leaves nothing to compare; give another");
+            return Err(BadInput::new(message));
+        }
+    }
+    Ok(contenders)
+}
+
+/// Runs all and prints them side by side.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let scenarios = if args.all { scenario_source::ready()? } else { args.scenarios.clone() };
+    let jobs = args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let seeds = args.seeds.unwrap_or(if args.precision.is_some() { SEEDS_FOR_PRECISION } else { SEEDS });
+    if args.precision.is_some() && seeds < 2 {
+        return Err(BadInput::new("`--precision` needs an interval, which takes `--seeds 2` or more").into());
+    }
+    let runs = Runs { seed: args.seed, seeds, precision_pct: args.precision, jobs };
+    // What is wrong with the last one is said before the first one runs.
+    let mut matches = Vec::new();
+    for scenario in &scenarios {
+        match &args.machines[..] {
+            [] => matches.push(Match::new(args, scenario, None)?),
+            machines => {
+                for machine in machines {
+                    matches.push(Match::new(args, scenario, Some(machine))?);
+                }
+            }
+        }
+    }
+    if let Some(folder) = &args.out {
+        make_writable(folder)
+            .map_err(|error| BadInput::new(format!("--out {}: {error}", folder.display())))?;
+    }
+    let cancel = cancelled_by_interrupt()?;
+    match &matches[..] {
+        [only] if !args.all => {
+            let comparison = only.run(runs, args.out.as_deref(), &cancel)?;
+            let Some(comparison) = comparison else {
+                anyhow::bail!("interrupted before all had run with one seed")
+            };
+            print(args.format, &comparison, &to_json_text(&comparison)?)?;
+            if cancel.load(Ordering::Relaxed) && comparison.is_cut_short(runs) {
+                anyhow::bail!("interrupted; the comparison is of the seeds that all had run with");
+            }
+            Ok(())
+        }
+        several => arena::run(args, several, runs, &cancel),
+    }
+}
+
+/// Prints the result, as a table or as its JSON.
+fn print(format: Format, table: &impl Display, json: &str) -> anyhow::Result<()> {
+    let mut out = out();
+    match format {
+        Format::Table => write!(out, "{table}")?,
+        Format::Json => out.write_all(json.as_bytes())?,
+    }
+    Ok(out.flush()?)
+}
+
+fn write(folder: &Path, file: &str, text: &str) -> anyhow::Result<()> {
+    OutFile::create(&folder.join(file), &[])?.write(text)?;
+    Ok(())
+}
