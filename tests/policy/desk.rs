@@ -11,6 +11,7 @@ use tandem_machine::{Machine, MachineBuilder};
 use tandem_settings::{Mode, Settings};
 use tandem_sim::policy::sched_ext::{KernelVersion, SchedExt};
 use tandem_sim::policy::{Alarm, Context, Policy, Reason, TaskFacts};
+use tandem_sim::scenario::TaskPolicy;
 
 /// The scheduler, and the kernel around it.
 pub struct Desk {
@@ -47,6 +48,7 @@ pub fn task() -> TaskFacts {
         vm: VmId(0),
         weight: 1024,
         nice: 0,
+        policy: TaskPolicy::Normal,
         hard_affinity: cpus(&[0, 1, 2, 3, 4, 5, 6, 7]),
         soft_affinity: None,
         past_cpu: None,

@@ -10,9 +10,67 @@ use std::{env, fs};
 
 type Error = Box<dyn std::error::Error>;
 
-/// The published schedulers, with their versions there.
-const PUBLISHED: [(&str, &str); 3] =
-    [("scx_beerland", "1.1.4"), ("scx_bpfland", "1.1.4"), ("scx_flash", "1.1.4")];
+/// A published scheduler.
+struct Published {
+    name: &'static str,
+    version: &'static str,
+    /// The source with the scheduler, in `src/bpf/`.
+    main: &'static str,
+    /// The other sources, which it is linked with.
+    others: &'static [&'static [&'static str]],
+}
+
+/// One whose sources are one.
+const fn whole(name: &'static str, version: &'static str) -> Published {
+    Published { name, version, main: "main", others: &[] }
+}
+
+const PUBLISHED: [Published; 14] = [
+    whole("scx_beerland", "1.1.4"),
+    whole("scx_bpfland", "1.1.4"),
+    Published { main: "cake", ..whole("scx_cake", "1.2.2") },
+    Published { others: &[ARENA, &["lib/dhq"]], ..whole("scx_chaos", "1.1.4") },
+    Published { others: &[&["lib/pmu"]], ..whole("scx_cosmos", "1.1.7") },
+    whole("scx_flash", "1.1.4"),
+    whole("scx_flow", "4.8.15"),
+    Published { others: &[&["lib/pmu"]], ..whole("scx_forge", "1.1.3") },
+    Published { others: &[ARENA, LAVD], ..whole("scx_lavd", "1.1.4") },
+    Published { others: &[&["timer", "util", "lib/pmu"]], ..whole("scx_layered", "1.1.4") },
+    Published { others: &[ARENA, &["lib/dhq"]], ..whole("scx_p2dq", "1.1.4") },
+    whole("scx_pandemonium", "5.23.1"),
+    Published { others: &[&["sdt_task", "sdt_alloc"]], ..whole("scx_rusty", "1.1.4") },
+    whole("scx_tickless", "1.1.4"),
+];
+
+/// scx's library of arenas.
+const ARENA: &[&str] = &[
+    "lib/arena",
+    "lib/atq",
+    "lib/bitmap",
+    "lib/common",
+    "lib/cpumask",
+    "lib/minheap",
+    "lib/rbtree",
+    "lib/sdt_alloc",
+    "lib/sdt_task",
+    "lib/topology",
+];
+
+/// What belongs to scx_lavd.
+const LAVD: &[&str] = &[
+    "balance",
+    "idle",
+    "introspec",
+    "lat_cri",
+    "lock",
+    "power",
+    "preempt",
+    "sys_stat",
+    "util",
+    "lib/cgroup_bw",
+    "lib/ravg",
+];
+
 /// Manifest of the published schedulers.
 const SOURCES: &str = "sources/Cargo.toml";
 
@@ -42,8 +100,8 @@ fn compile_all() -> Result<(), Error> {
     let missing = out.join("published.missing");
     match published() {
         Ok(schedulers) => {
-            for (name, source) in schedulers {
-                builder.enable_skel(text(&source)?, &name).build()?;
+            for (scheduler, folder) in schedulers {
+                compile_published(&scheduler, &folder, &out)?;
             }
             if missing.exists() {
                 fs::remove_file(&missing)?;
@@ -58,8 +116,26 @@ fn compile_all() -> Result<(), Error> {
     Ok(())
 }
 
-/// Names of the published schedulers and their sources, if Cargo has them on this machine.
-fn published() -> Result<Vec<(String, PathBuf)>, Error> {
+/// Compiles a published scheduler, and links it if it has several sources.
+fn compile_published(scheduler: &Published, folder: &Path, out: &Path) -> Result<(), Error> {
+    let source = |name: &str| folder.join(format!("{name}.bpf.c"));
+    let mut builder = scx_cargo::BpfBuilder::new()?;
+    if scheduler.others.is_empty() {
+        builder.enable_skel(text(&source(scheduler.main))?, scheduler.name).build()?;
+        return Ok(());
+    }
+    builder.enable_skel(text(&source(scheduler.main))?, scheduler.name);
+    for other in scheduler.others.concat() {
+        builder.add_source(text(&source(other))?);
+    }
+    builder.compile_link_gen()?;
+    // Each linked object has this name.
+    fs::rename(out.join("bpf.bpf.o"), out.join(format!("{}.bpf.o", scheduler.name)))?;
+    Ok(())
+}
+
+/// The published schedulers and the folders of their sources, if Cargo has them on this machine.
+fn published() -> Result<Vec<(Published, PathBuf)>, Error> {
     let cargo = env::var_os("CARGO").ok_or("Cargo has not said where it is")?;
     let output = Command::new(cargo)
         .args([
@@ -84,14 +160,14 @@ fn published() -> Result<Vec<(String, PathBuf)>, Error> {
         .find(|package| package["name"] == "scx_cargo")
         .and_then(|package| Path::new(package["manifest_path"].as_str()?).ancestors().nth(2))
         .ok_or("`cargo metadata` has not said where the sources lie")?;
-    let find = |(name, version): &(&str, &str)| {
-        let source = library.join(format!("{name}-{version}/src/bpf/main.bpf.c"));
-        match source.exists() {
-            true => Ok(((*name).to_owned(), source)),
-            false => Err(format!("there is no {}", source.display()).into()),
+    let find = |scheduler: Published| {
+        let folder = library.join(format!("{}-{}/src/bpf", scheduler.name, scheduler.version));
+        match folder.exists() {
+            true => Ok((scheduler, folder)),
+            false => Err(format!("there is no {}", folder.display()).into()),
         }
     };
-    PUBLISHED.iter().map(find).collect()
+    PUBLISHED.into_iter().map(find).collect()
 }
 
 fn text(path: &Path) -> Result<&str, Error> {

@@ -93,8 +93,11 @@ void BPF_STRUCT_OPS(central_enqueue, struct task_struct *p, u64 enq_flags)
 /*
  * Sends a CPU the first task of those that wait and may run there; whether there was one. Others that stand before it
  * go to the fallback queue, from where the CPUs where they may run take them.
+ *
+ * A function of its own: inlined twice, its two loops share an end that reads a register that only one of them sets,
+ * which the verifier refuses.
  */
-static bool send_task_to(s32 cpu)
+static __noinline bool send_task_to(s32 cpu)
 {
 	struct task_struct *p;
 	s32 pid, idle_cpu;

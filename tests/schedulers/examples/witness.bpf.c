@@ -37,6 +37,7 @@ struct seen {
 	u64 without_storage;
 	u64 set_weight;
 	u64 task_weights;
+	u64 task_policies;
 	u64 set_cpumask;
 	u64 stopped_runnable;
 	u64 released;
@@ -234,6 +235,7 @@ void BPF_STRUCT_OPS(witness_set_weight, struct task_struct *p, u32 weight)
 		scx_bpf_error("task %d has weight %u, not %u", p->pid, p->scx.weight, weight);
 	COUNT(set_weight, 1);
 	COUNT(task_weights, weight);
+	COUNT(task_policies, p->policy);
 }
 
 void BPF_STRUCT_OPS(witness_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)

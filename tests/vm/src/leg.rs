@@ -1,6 +1,6 @@
 //! The table of legs: which machine boots, and which cases run on it.
 
-use crate::cases::{self, agreement, bench};
+use crate::cases::{self, agreement, arena, bench};
 use crate::guest::Guest;
 use crate::record::Scheduler;
 
@@ -8,6 +8,8 @@ use crate::record::Scheduler;
 pub const MODULES_FOLDER: &str = "/modules";
 /// Where the scenario files of `agreement` lie in the guest.
 pub const AGREEMENT_FOLDER: &str = "/agreement";
+/// Where object files of schedulers lie in the guest.
+pub const OBJECTS_FOLDER: &str = "/schedulers";
 /// The leg whose programs the simulator runs as well.
 pub const AGREEMENT_LEG: &str = "agreement";
 /// These programs, each `PROGRAM.toml` in the folder. Those that move most come after ones that load all CPUs
@@ -16,6 +18,10 @@ pub const AGREEMENT_PROGRAMS: [&str; 5] = ["ping-pong", "yield-storm", "burners"
 
 /// The leg whose programs run under the kernel's own scheduler, and in the simulator: each case is one.
 pub const EEVDF_LEG: &str = "eevdf";
+
+/// The programs of the arena. The first tells how long the kernel's paths are.
+pub const ARENA_PROGRAMS: [&str; 9] =
+    ["ping-pong", "burners", "hackbench", "fork-join", "pairs", "pool", "server", "sleepers", "mix"];
 
 /// Legs with VMs of their own, which need QEMU in the guest.
 const LEGS_WITH_VMS: [&str; 3] = ["vms", "cores", "abuse"];
@@ -431,21 +437,39 @@ pub static BENCH: Leg = Leg {
         case("directed-yield", |guest| bench::tandem_with_only(guest, &["directed_yield"])),
         case("tandem-guest", bench::tandem_guest),
         case("scx_bpfland", bench::scx_bpfland),
+        case(OBJECT, bench::object),
     ],
 };
 
+/// The machine of the arena: each of its cases is a scheduler under which all of its programs run, the first
+/// one the kernel's own. `vm-arena` boots it anew for every scheduler and seed.
+pub static ARENA: Leg = Leg {
+    name: "arena",
+    machine: EIGHT_CPUS,
+    emulation: Emulation::Counted { timer_ns: Some(40_000) },
+    kernel_parameters: AS_MODELLED,
+    modules: &[],
+    cpu_s: 700,
+    cases: &[case("eevdf", arena::eevdf), case("tandem", arena::tandem), case(OBJECT, arena::object)],
+};
+
+/// The case of a scheduler that is no case of its own: the guest's parameters name its object file.
+pub const OBJECT: &str = "object";
+
 /// The leg whose programs run under a scheduler on a real kernel, and in the simulator.
-pub fn of(scheduler: Scheduler) -> &'static Leg {
+pub fn of(scheduler: &Scheduler) -> &'static Leg {
     let name = match scheduler {
         Scheduler::Tandem => AGREEMENT_LEG,
         Scheduler::Eevdf => EEVDF_LEG,
+        Scheduler::Object(_) => ARENA.name,
     };
     find(name).expect("the table has it")
 }
 
 /// These programs.
-pub fn programs(scheduler: Scheduler) -> Vec<&'static str> {
+pub fn programs(scheduler: &Scheduler) -> Vec<&'static str> {
     match scheduler {
+        Scheduler::Object(_) => ARENA_PROGRAMS.to_vec(),
         Scheduler::Tandem => AGREEMENT_PROGRAMS.to_vec(),
         Scheduler::Eevdf => of(scheduler).cases.iter().map(|case| case.name).collect(),
     }
@@ -453,7 +477,7 @@ pub fn programs(scheduler: Scheduler) -> Vec<&'static str> {
 
 /// The leg of that name.
 pub fn find(name: &str) -> Option<&'static Leg> {
-    LEGS.iter().chain([&BENCH]).find(|leg| leg.name == name)
+    LEGS.iter().chain([&BENCH, &ARENA]).find(|leg| leg.name == name)
 }
 
 #[cfg(test)]
@@ -464,7 +488,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_machines_even() {
         let mut legs = HashSet::new();
-        for leg in LEGS.iter().chain([&BENCH]) {
+        for leg in LEGS.iter().chain([&BENCH, &ARENA]) {
             assert!(legs.insert(leg.name), "{}", leg.name);
             let mut cases = HashSet::new();
             for case in leg.cases {

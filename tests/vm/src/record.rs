@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Whose scheduling a record shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheduler {
     /// This project's.
@@ -14,6 +14,8 @@ pub enum Scheduler {
     Tandem,
     /// The kernel's own.
     Eevdf,
+    /// Another one for sched_ext, by the name of its object file.
+    Object(String),
 }
 
 /// The activity of a program's tasks, and of the scheduler for them, from the start of the program for its
@@ -73,6 +75,7 @@ impl fmt::Display for Scheduler {
         f.write_str(match self {
             Self::Tandem => "Tandem",
             Self::Eevdf => "EEVDF",
+            Self::Object(name) => name,
         })
     }
 }

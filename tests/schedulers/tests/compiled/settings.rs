@@ -58,15 +58,17 @@ fn a_map_of_counters_records_what_the_scheduler_did() {
 #[test]
 fn wrong_settings_are_named() {
     let cases = [
-        ("weighted", "{ slice_us = 5 }", "has no setting `slice_us`; it has `scx_lib_features`, `slice_ns`"),
-        // A variable, but not a read-only one.
-        ("weighted", "{ vtime_now = 5 }", "has no setting `vtime_now`; it has "),
+        (
+            "weighted",
+            "{ slice_us = 5 }",
+            "there is no setting `slice_us`; read-only variables are: `scx_lib_features`, `slice_ns`; variables that",
+        ),
         // Constants of the kernel, which scx's headers keep in such variables.
-        ("weighted", "{ __SCX_SLICE_DFL = 5 }", "has no setting `__SCX_SLICE_DFL`; it has `scx"),
-        ("broken", "{ small_setting = 256 }", "256 does not fit into the setting `small_setting`"),
-        ("broken", "{ small_setting = -129 }", "-129 does not fit into the setting `small_setting`"),
-        ("broken", "{ settings_list = [1, 2, 3, 4, 5] }", "has room for 4 numbers, not 5"),
-        ("broken", "{ settings_list = [1, 65536] }", "65536 does not fit"),
+        ("weighted", "{ __SCX_SLICE_DFL = 5 }", "there is no setting `__SCX_SLICE_DFL`; "),
+        ("broken", "{ small_setting = 256 }", "256 does not fit into `small_setting`, which has 8 bits"),
+        ("broken", "{ small_setting = -129 }", "-129 does not fit into `small_setting`"),
+        ("broken", "{ settings_list = [1, 2, 3, 4, 5] }", "`settings_list` has room for 4 elements, not 5"),
+        ("broken", "{ settings_list = [1, 65536] }", "65536 does not fit into `settings_list[1]`"),
     ];
     for (scheduler, settings, expected) in cases {
         let error = try_build(&two_hogs(scheduler, settings)).expect_err(settings);

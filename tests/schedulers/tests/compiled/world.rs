@@ -9,7 +9,7 @@ use tandem_sim::metrics::{RunMetrics, TaskMetrics};
 use tandem_sim::policy::sched_ext::OwnCounters;
 use tandem_sim::scenario::PolicySettings;
 
-const SEEN: [&str; 30] = [
+const SEEN: [&str; 31] = [
     "groups_init",
     "groups_exit",
     "levels",
@@ -26,6 +26,7 @@ const SEEN: [&str; 30] = [
     "without_storage",
     "set_weight",
     "task_weights",
+    "task_policies",
     "set_cpumask",
     "stopped_runnable",
     "released",
@@ -121,7 +122,12 @@ programs = ["hog"]
 group = "joined"
 cgroup = "machine.slice/gold/web"
 memory = "1GiB"
-process = [{ program = "hog", nice = -20 }, { program = "hog", nice = 19 }]
+process = [
+  { program = "hog", nice = -20 },
+  { program = "hog", nice = 19 },
+  { program = "hog", policy = "batch" },
+  { program = "hog", policy = "idle", nice = -20 },
+]
 "#;
 
 /// Counts start with the measuring, which begins after the scheduler: the scheduler is loaded again.
@@ -135,8 +141,9 @@ fn cgroups_form_a_tree() {
     assert_eq!((seen["groups_init"], seen["levels"]), (6, 1 + 2 + 3 + 3 + 1));
     assert_eq!(seen["weights"], 100 + 300 + 100 + 400 + 200 + 100);
     assert_eq!((seen["quota_us"], seen["period_us"]), (75_000, 50_000));
-    // 35 tasks of nice 0, one with twice that, and -20 and 19, as the kernel has them.
-    assert_eq!(seen["task_weights"], 36 * 100 + 200 + 8668 + 1);
+    // 36 tasks of nice 0, one with twice that, -20 and 19, and an idle one, as the kernel has them.
+    assert_eq!(seen["task_weights"], 37 * 100 + 200 + 8668 + 1 + 1);
+    assert_eq!(seen["task_policies"], 3 + 5, "SCHED_BATCH and SCHED_IDLE");
     assert_eq!(seen["timers"], 6, "each cgroup has a timer that expires once");
     assert!(seen["moved"] > 100 && seen["sent_on"] > 10, "{seen:?}");
     assert_nothing_is_lost(&metrics);
@@ -263,8 +270,8 @@ fn a_reload_ends_and_begins_everything() {
     let seen = seen(&metrics);
     // At 100 and 250 ms.
     assert_eq!((seen["groups_init"], seen["groups_exit"]), (12, 12));
-    assert_eq!((seen["tasks_init"], seen["tasks_exit"]), (2 * 39, 2 * 39));
-    assert_eq!((seen["tasks_enabled"], seen["tasks_disabled"]), (2 * 39, 2 * 39));
+    assert_eq!((seen["tasks_init"], seen["tasks_exit"]), (2 * 41, 2 * 41));
+    assert_eq!((seen["tasks_enabled"], seen["tasks_disabled"]), (2 * 41, 2 * 41));
     assert_eq!(seen["timers"], 18, "timers of the old ones do not expire");
     assert_nothing_is_lost(&metrics);
 }

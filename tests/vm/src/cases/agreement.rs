@@ -21,7 +21,7 @@ use tandem_machine::parse_cpulist;
 use tandem_sim::scenario::{Scenario, Workload};
 
 /// How long the system is left alone first, so that work that booting and loading postponed is done.
-const PAUSE: Duration = Duration::from_secs(3);
+pub const PAUSE: Duration = Duration::from_secs(3);
 /// How often a program runs: single runs differ too much to be compared.
 const ROUNDS: usize = 6;
 /// From when its processes are started to the start of a program. The scheduler remembers which CPUs had much
@@ -44,7 +44,7 @@ pub fn programs(guest: &Guest) -> Result<()> {
     thread::sleep(PAUSE);
     for round in 1..=ROUNDS {
         for program in AGREEMENT_PROGRAMS {
-            run_program(guest, program, Scheduler::Tandem, round)?;
+            run_program(guest, program, &Scheduler::Tandem, round)?;
         }
     }
     scheduler.stop()?;
@@ -54,24 +54,28 @@ pub fn programs(guest: &Guest) -> Result<()> {
 /// Runs the program with the case's name under the kernel's own scheduler several times, and hands over what
 /// it did each time.
 pub fn eevdf(guest: &Guest) -> Result<()> {
-    // The model leaves that out.
+    as_modelled()?;
+    thread::sleep(PAUSE);
+    (1..=ROUNDS).try_for_each(|round| run_program(guest, guest.case.get(), &Scheduler::Eevdf, round))
+}
+
+/// Switches off what the model of the kernel's own scheduler leaves out, and has the kernel show its domains.
+pub fn as_modelled() -> Result<()> {
     if Path::new(LLC_BALANCING).exists() {
         fs::write(LLC_BALANCING, "0").with_context(|| format!("cannot write to {LLC_BALANCING}"))?;
     }
-    fs::write(VERBOSE, "1").with_context(|| format!("cannot write to {VERBOSE}"))?;
-    thread::sleep(PAUSE);
-    (1..=ROUNDS).try_for_each(|round| run_program(guest, guest.case.get(), Scheduler::Eevdf, round))
+    fs::write(VERBOSE, "1").with_context(|| format!("cannot write to {VERBOSE}"))
 }
 
 /// Runs a program under the scheduler that is in charge, and hands over what it did.
-fn run_program(guest: &Guest, program: &str, scheduler: Scheduler, round: usize) -> Result<()> {
+pub fn run_program(guest: &Guest, program: &str, scheduler: &Scheduler, round: usize) -> Result<()> {
     let record = run(program, scheduler).with_context(|| format!("{program}, round {round}"))?;
     guest.note(describe(&record))?;
     guest.record(record)
 }
 
 /// Runs a program under the scheduler that is in charge.
-fn run(program: &str, scheduler: Scheduler) -> Result<Record> {
+fn run(program: &str, scheduler: &Scheduler) -> Result<Record> {
     let file = Path::new(AGREEMENT_FOLDER).join(format!("{program}.toml"));
     let scenario = perform::read_scenario(&file)?;
     let length = Duration::from_nanos(scenario.length_ns);
@@ -88,6 +92,7 @@ fn run(program: &str, scheduler: Scheduler) -> Result<Record> {
     let (counters, search_ns) = match scheduler {
         Scheduler::Tandem => (counters_of(wait)?, Vec::new()),
         Scheduler::Eevdf => (wait().map(|()| BTreeMap::new())?, search_ns()?),
+        Scheduler::Object(_) => (wait().map(|()| BTreeMap::new())?, Vec::new()),
     };
     let trace = trace.stop()?;
     drop(sets);
@@ -105,7 +110,7 @@ fn run(program: &str, scheduler: Scheduler) -> Result<Record> {
     let length_ns = scenario.length_ns;
     Ok(Record {
         program: program.into(),
-        scheduler,
+        scheduler: scheduler.clone(),
         kernel,
         length_ns,
         span_ns,
@@ -200,16 +205,18 @@ mod tests {
     use super::*;
     use crate::leg;
 
-    fn all_programs() -> impl Iterator<Item = (Scheduler, &'static str)> {
-        let of = |scheduler| leg::programs(scheduler).into_iter().map(move |program| (scheduler, program));
-        [Scheduler::Tandem, Scheduler::Eevdf].into_iter().flat_map(of)
+    fn all_programs() -> impl Iterator<Item = (&'static leg::Leg, &'static str)> {
+        let of = |scheduler: Scheduler| {
+            leg::programs(&scheduler).into_iter().map(move |program| (leg::of(&scheduler), program))
+        };
+        let arena = leg::ARENA_PROGRAMS.map(|program| (&leg::ARENA, program));
+        [Scheduler::Tandem, Scheduler::Eevdf].into_iter().flat_map(of).chain(arena)
     }
 
     #[test]
     fn all_programs_can_be_done_on_the_machine_of_the_leg() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement");
-        for (scheduler, program) in all_programs() {
-            let leg = leg::of(scheduler);
+        for (leg, program) in all_programs() {
             let file = folder.join(format!("{program}.toml"));
             let scenario = perform::read_scenario(&file).unwrap();
             let machine = &scenario.machine;

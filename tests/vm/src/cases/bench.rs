@@ -1,18 +1,12 @@
 //! The benchmarks: each function runs all workloads under one scheduler, and reports how long they took.
 
-use crate::guest::process::Process;
+use crate::guest::Guest;
+use crate::guest::object::Loaded;
 use crate::guest::tandem::Tandem;
-use crate::guest::{Guest, sched_ext, wait};
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Where the configuration of the guest's kernel lies.
-pub const CONFIGURATION: &str = "/boot/config";
 
 /// The sections of `tandem`'s settings that can be switched off.
 const SWITCHES: [&str; 4] = ["soft_affinity", "numa_homes", "rate_control", "directed_yield"];
@@ -75,20 +69,16 @@ fn tandem_with(guest: &Guest, settings: &str) -> Result<()> {
 
 /// Under scx_bpfland.
 pub fn scx_bpfland(guest: &Guest) -> Result<()> {
-    // libbpf, which loads it, wants to know how the kernel was configured.
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    symlink(CONFIGURATION, format!("{CONFIGURATION}-{}", release.trim()))?;
-    let mut bpfland = Process::start(&mut Command::new("scx_bpfland"))?;
-    wait::until("loading scx_bpfland", || {
-        let status = bpfland.ended()?;
-        ensure!(status.is_none(), "scx_bpfland ended: {}", bpfland.output().trim());
-        Ok((sched_ext::state()? == "enabled").then_some(()))
-    })?;
+    let loaded = Loaded::start("scx_bpfland", &mut Command::new("scx_bpfland"))?;
     run_workloads(guest)?;
-    let status = bpfland.ended()?;
-    ensure!(status.is_none(), "scx_bpfland ended: {}", bpfland.output().trim());
-    bpfland.signal(Signal::INT)?;
-    sched_ext::wait_disabled()
+    loaded.stop()
+}
+
+/// Under the scheduler of the object file that the guest's parameters name.
+pub fn object(guest: &Guest) -> Result<()> {
+    let loaded = Loaded::object(guest.object.as_ref().context("no object file is named")?)?;
+    run_workloads(guest)?;
+    loaded.stop()
 }
 
 fn run_workloads(guest: &Guest) -> Result<()> {

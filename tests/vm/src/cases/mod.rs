@@ -2,6 +2,7 @@
 
 pub mod abuse;
 pub mod agreement;
+pub mod arena;
 pub mod bad_input;
 pub mod bench;
 pub mod churn;

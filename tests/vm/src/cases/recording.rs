@@ -146,7 +146,7 @@ pub fn passes_status_on(_: &Guest) -> Result<()> {
     let record = |command: &[&str]| tandem::call(&[&["record", "--out", FILE, "--"], command].concat());
     let ended = record(&["busybox", "false"])?;
     ensure!(ended.status.code() == Some(1), "{}", tandem::describe(&ended));
-    refused(&record(&["no-such-command"])?, 2, "no-such-command cannot be run")?;
+    refused(&record(&["no-such-command"])?, 2, "'no-such-command' cannot be run")?;
     let mut command = Command::new("tandem");
     command.args(["record", "--out", "/tmp/of-nobody", "--for", "1s"]).uid(NOBODY).gid(NOBODY);
     refused(&command.output()?, FAILURE, "recording a machine needs root")?;

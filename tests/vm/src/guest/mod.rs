@@ -8,6 +8,7 @@ pub mod hostile;
 pub mod idle_beside;
 mod init;
 pub mod kernel_log;
+pub mod object;
 pub mod parameters;
 pub mod perform;
 pub mod probe;
@@ -43,6 +44,8 @@ pub struct Guest {
     pub case: Cell<&'static str>,
     /// Length of the churn.
     pub churn: Duration,
+    /// The scheduler of cases that take any, by the name of its object file.
+    pub object: Option<String>,
     port: File,
     ejection_expected: Cell<bool>,
 }

@@ -7,9 +7,10 @@ use std::fmt;
 const LEG: &str = "vm.leg=";
 const CASES: &str = "vm.cases=";
 const CHURN: &str = "vm.churn_s=";
+const OBJECT: &str = "vm.object=";
 
 /// What to do in the guest.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Parameters {
     /// The leg that this is.
     pub leg: String,
@@ -17,6 +18,8 @@ pub struct Parameters {
     pub cases: Vec<String>,
     /// Length of the churn, seconds.
     pub churn_s: u64,
+    /// The scheduler of cases that take any, by the name of its object file.
+    pub object: Option<String>,
 }
 
 impl Parameters {
@@ -29,6 +32,7 @@ impl Parameters {
             churn_s: value(CHURN)
                 .and_then(|seconds| seconds.parse().ok())
                 .with_context(|| format!("no {CHURN} with a number on the kernel's command line"))?,
+            object: value(OBJECT).map(str::to_owned),
         })
     }
 }
@@ -36,10 +40,10 @@ impl Parameters {
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{LEG}{} {CHURN}{}", self.leg, self.churn_s)?;
-        match self.cases.is_empty() {
-            true => Ok(()),
-            false => write!(f, " {CASES}{}", self.cases.join(",")),
+        if !self.cases.is_empty() {
+            write!(f, " {CASES}{}", self.cases.join(","))?;
         }
+        self.object.iter().try_for_each(|name| write!(f, " {OBJECT}{name}"))
     }
 }
 
@@ -51,9 +55,12 @@ mod tests {
     fn parameters_survive_the_command_line() {
         for cases in [&[][..], &["boots"], &["boots", "ends"]] {
             let cases = cases.iter().map(|&name| name.to_owned()).collect();
-            let parameters = Parameters { leg: "base".into(), cases, churn_s: 60 };
-            let line = format!("console=ttyS0 {parameters} quiet\n");
-            assert_eq!(Parameters::parse(&line).unwrap(), parameters);
+            let mut parameters = Parameters { leg: "base".into(), cases, churn_s: 60, object: None };
+            for object in [None, Some("fifo".to_owned())] {
+                parameters.object = object;
+                let line = format!("console=ttyS0 {parameters} quiet\n");
+                assert_eq!(Parameters::parse(&line).unwrap(), parameters);
+            }
         }
         assert!(Parameters::parse("console=ttyS0 vm.leg=base").is_err());
     }

@@ -26,6 +26,7 @@ pub fn run() -> Result<()> {
         leg,
         case: Cell::new(""),
         churn: Duration::from_secs(parameters.churn_s),
+        object: parameters.object,
         port,
         ejection_expected: Cell::new(false),
     };

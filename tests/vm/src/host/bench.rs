@@ -11,14 +11,13 @@
 //! still. Time is thus the length of the path through kernel, scheduler and workload, with waiting. It does
 //! not include the effects of running at the same time, of caches and of NUMA.
 
+use super::objects::{self, Contender, Object};
 use super::options::KERNEL_FOLDER;
 use super::outcome::Outcome;
 use super::qemu;
 use super::table::Table;
 use super::{c_project, find_kernel, in_parallel, initramfs, programs_folder};
-use crate::cases::bench::CONFIGURATION;
-use crate::guest::parameters::Parameters;
-use crate::leg::{BENCH, Case};
+use crate::leg::BENCH;
 use crate::report::Event;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -39,7 +38,10 @@ pub struct Options {
     /// How many seeds, each a run of its own
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: u32,
-    /// These schedulers only, besides the kernel's own
+    /// A further scheduler: its object file NAME.bpf.o; may be given several times
+    #[arg(long = "object", value_name = "FILE")]
+    pub objects: Vec<PathBuf>,
+    /// These schedulers only, besides the kernel's own and object files
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub schedulers: Vec<String>,
     /// Write the time of every run into a file, as comma-separated values
@@ -52,13 +54,13 @@ pub struct Options {
 
 /// A scheduler and a seed.
 struct Plan {
-    scheduler: &'static Case,
+    scheduler: Contender,
     seed: u32,
 }
 
 /// The results of a run.
 struct Times {
-    scheduler: &'static str,
+    scheduler: String,
     seed: u32,
     /// The release of the guest's kernel.
     release: Option<String>,
@@ -68,9 +70,10 @@ struct Times {
 
 /// Runs what the options ask for, and prints it.
 pub fn run(options: &Options) -> Result<()> {
-    let schedulers = schedulers(&options.schedulers)?;
+    let objects = Object::all(&options.objects)?;
+    let schedulers = schedulers(&options.schedulers, &objects)?;
     let plans: Vec<Plan> = (1..=options.seeds)
-        .flat_map(|seed| schedulers.iter().map(move |&scheduler| Plan { scheduler, seed }))
+        .flat_map(|seed| schedulers.iter().cloned().map(move |scheduler| Plan { scheduler, seed }))
         .collect();
     let kernel = find_kernel(&options.kernel)?;
     let programs = programs_folder()?;
@@ -80,8 +83,7 @@ pub fn run(options: &Options) -> Result<()> {
     initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work, |archive| {
         c_project::add(archive)?;
         initramfs::add_program(archive, PUBLISHED, &initramfs::find_program(PUBLISHED)?)?;
-        archive.file(Path::new(CONFIGURATION), &initramfs::read(&options.kernel.join("config"))?);
-        Ok(())
+        objects::add(archive, &objects, &programs, &options.kernel)
     })?;
 
     let mut table = Table::default();
@@ -96,7 +98,7 @@ pub fn run(options: &Options) -> Result<()> {
             let times = times?;
             release = release.take().or(times.release);
             for (workload, seconds) in times.of_workloads {
-                table.add(times.scheduler, &workload, times.seed, seconds);
+                table.add(&times.scheduler, &workload, times.seed, seconds);
             }
             Ok(())
         },
@@ -116,10 +118,9 @@ pub fn run(options: &Options) -> Result<()> {
 /// Boots the machine with the plan's seed, and lets it run all workloads under the plan's scheduler.
 fn run_once(plan: &Plan, kernel: &Path, initramfs: &Path, work: &Path) -> Result<Times> {
     let Plan { scheduler, seed } = plan;
-    let parameters = Parameters { leg: BENCH.name.into(), cases: vec![scheduler.name.into()], churn_s: 0 };
     let folder = work.join(format!("{}-{seed}", scheduler.name));
-    let run = qemu::boot(&BENCH, &parameters, *seed, kernel, initramfs, &folder)?;
-    let outcome = Outcome::new(BENCH.name, &[*scheduler], &run);
+    let run = qemu::boot(&BENCH, &scheduler.parameters(&BENCH), *seed, kernel, initramfs, &folder)?;
+    let outcome = Outcome::new(BENCH.name, &[scheduler.case], &run);
     ensure!(outcome.failed() == 0, "the run of {} with seed {seed} failed:\n{outcome}", scheduler.name);
     let of_workloads: Vec<(String, f64)> = run
         .events
@@ -132,16 +133,18 @@ fn run_once(plan: &Plan, kernel: &Path, initramfs: &Path, work: &Path) -> Result
     let words: Vec<String> =
         of_workloads.iter().map(|(workload, seconds)| format!("{workload} {seconds:.4} s")).collect();
     eprintln!("{}, seed {seed}: {}", scheduler.name, words.join("; "));
-    Ok(Times { scheduler: scheduler.name, seed: *seed, release: outcome.release, of_workloads })
+    Ok(Times { scheduler: scheduler.name.clone(), seed: *seed, release: outcome.release, of_workloads })
 }
 
-/// The kernel's own scheduler, and those that are asked for, or all.
-fn schedulers(names: &[String]) -> Result<Vec<&'static Case>> {
-    let [own, others @ ..] = BENCH.cases else { unreachable!("the leg has cases") };
-    let known: Vec<&str> = others.iter().map(|case| case.name).collect();
+/// The kernel's own scheduler, those that are asked for, or all, and object files.
+fn schedulers(names: &[String], objects: &[Object]) -> Result<Vec<Contender>> {
+    let all = Contender::all(&BENCH, objects)?;
+    let others = || all.iter().skip(1).filter(|it| it.object.is_none()).map(|it| it.name.as_str());
     for name in names {
+        let known: Vec<&str> = others().collect();
         ensure!(known.contains(&&**name), "there is no scheduler {name}; there are: {}", known.join(", "));
     }
-    let wanted = others.iter().filter(|case| names.is_empty() || names.iter().any(|name| name == case.name));
-    Ok([own].into_iter().chain(wanted).collect())
+    let is_unwanted = |it: &Contender| !names.is_empty() && it.object.is_none() && !names.contains(&it.name);
+    let wanted = all.iter().enumerate().filter(|(at, it)| *at == 0 || !is_unwanted(it));
+    Ok(wanted.map(|(_, it)| it.clone()).collect())
 }

@@ -1,11 +1,13 @@
 //! The machine's side: packs an initramfs, boots the legs, prints the results.
 
 mod agreement;
+pub mod arena;
 pub mod bench;
 mod c_project;
 mod cpio;
 mod initramfs;
 mod monitor;
+mod objects;
 mod options;
 mod outcome;
 mod qemu;
@@ -75,6 +77,7 @@ pub fn run(options: &Options) -> Result<bool> {
                 leg: plan.leg.name.into(),
                 cases: cases.iter().map(|case| case.name.to_owned()).collect(),
                 churn_s: options.churn,
+                object: None,
             };
             qemu::boot(plan.leg, &parameters, options.seed, &kernel, initramfs, &folder)
         };

@@ -5,7 +5,7 @@ use tandem_lab::statistics::{mean, paired_effect};
 
 /// One workload's time in one run.
 struct Time {
-    scheduler: &'static str,
+    scheduler: String,
     workload: String,
     seed: u32,
     seconds: f64,
@@ -20,8 +20,8 @@ pub struct Table {
 
 impl Table {
     /// Adds how long a workload took.
-    pub fn add(&mut self, scheduler: &'static str, workload: &str, seed: u32, seconds: f64) {
-        self.times.push(Time { scheduler, workload: workload.into(), seed, seconds });
+    pub fn add(&mut self, scheduler: &str, workload: &str, seed: u32, seconds: f64) {
+        self.times.push(Time { scheduler: scheduler.into(), workload: workload.into(), seed, seconds });
     }
 
     /// Every time, as comma-separated values.
@@ -62,7 +62,7 @@ impl Table {
     }
 
     fn rows(&self) -> Vec<Vec<String>> {
-        let schedulers = in_order(self.times.iter().map(|time| time.scheduler));
+        let schedulers = in_order(self.times.iter().map(|time| time.scheduler.as_str()));
         let workloads = in_order(self.times.iter().map(|time| time.workload.as_str()));
         let Some(baseline) = schedulers.first() else { return Vec::new() };
         let heads = ["scheduler"].iter().chain(&workloads).map(|&head| head.to_owned()).collect();
@@ -97,7 +97,7 @@ impl fmt::Display for Table {
 }
 
 /// Each once, in the order in which they come first.
-fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = Vec::new();
     for name in names {
         if !seen.contains(&name) {

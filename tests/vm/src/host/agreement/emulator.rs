@@ -111,7 +111,7 @@ impl Emulator {
         scenario.costs.context_switch =
             Some(ContextSwitch { decision_ns: 0, switch_ns, peer_scan_ns: 0, address_space_ns: 0 });
         let delivery_ns = delay_max_ns / 2;
-        let idle_wake_ns = match (record.scheduler, record.idle_wakes) {
+        let idle_wake_ns = match (&record.scheduler, record.idle_wakes) {
             // How much longer it takes with many busy CPUs differs from program to program.
             (Scheduler::Eevdf, 1..) => record.idle_wake_ns / record.idle_wakes,
             _ => (self.idle_wake_ns * busy_cpus) as u64,

@@ -35,14 +35,14 @@ pub enum Figure {
 
 /// The figures of a program under a scheduler: shares of sets if there are several, nodes where the program
 /// names the ones that it prefers, waits under the kernel's own.
-pub fn of(scenario: &Scenario, scheduler: Scheduler) -> Vec<Figure> {
+pub fn of(scenario: &Scenario, scheduler: &Scheduler) -> Vec<Figure> {
     let mut figures = vec![Figure::Switches, Figure::Migrations];
     if scenario.workloads.len() > 1 {
         figures.extend(scenario.workloads.iter().skip(1).map(|set| Figure::Share(set.name.clone())));
     }
     let prefer = scenario.workloads.iter().filter(|set| set.affinity(0).soft.is_some());
     figures.extend(prefer.map(|set| Figure::Node0(set.name.clone())));
-    if scheduler == Scheduler::Eevdf {
+    if *scheduler == Scheduler::Eevdf {
         figures.extend([Figure::MedianWait, Figure::LongWait]);
     }
     figures
@@ -121,7 +121,7 @@ impl Figure {
     ///   to three tenths less often.
     pub fn bound(&self, of: &Source) -> f64 {
         if of.scheduler == Scheduler::Eevdf {
-            return misses::bound(of, self).unwrap_or(self.target(of.scheduler));
+            return misses::bound(of, self).unwrap_or(self.target(&of.scheduler));
         }
         match (of.program.as_str(), self) {
             ("ping-pong" | "burners", Self::Migrations) | ("yield-storm", Self::Switches) => 60.0,
@@ -129,16 +129,16 @@ impl Figure {
             ("burners", Self::Switches) => 25.0,
             ("spill", Self::Migrations) => 30.0,
             ("spill", Self::Node0(_)) => 4.0,
-            _ => self.target(of.scheduler),
+            _ => self.target(&of.scheduler),
         }
     }
 
     /// The difference that is aimed at, in its unit.
-    pub fn target(&self, scheduler: Scheduler) -> f64 {
+    pub fn target(&self, scheduler: &Scheduler) -> f64 {
         match (self, scheduler) {
             (Self::Switches | Self::Migrations, _) => 10.0,
-            (Self::Share(_) | Self::Node0(_), Scheduler::Tandem) => 2.0,
             (Self::Share(_) | Self::Node0(_), Scheduler::Eevdf) => 1.0,
+            (Self::Share(_) | Self::Node0(_), _) => 2.0,
             (Self::MedianWait | Self::LongWait, _) => 20.0,
         }
     }

@@ -18,15 +18,16 @@ mod figures;
 mod misses;
 mod simulated;
 
-use crate::guest::perform;
 use crate::leg;
 use crate::record::{Record, Scheduler};
-use anyhow::{Context, Result, ensure};
-use emulator::Emulator;
+use anyhow::{Context, Result, bail, ensure};
+pub use emulator::Emulator;
 use figures::{Figure, Source};
+pub use simulated::{run as simulate, scenario};
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use tandem_lab::scenario::policy::scheduler::SchedulerName;
 use tandem_lab::statistics::{mean, unpaired_half_width};
 
 /// The program in which paths of the kernel are measured.
@@ -77,34 +78,36 @@ pub fn read_records(folders: &[PathBuf]) -> Result<Vec<Record>> {
 /// Runs the programs of the records in the simulator, and compares: for each scheduler and kernel that is
 /// among them. Each program may have several records.
 pub fn compare(records: &[Record]) -> Result<Vec<Comparison>> {
-    let mut known: Vec<(Scheduler, &str)> = Vec::new();
+    let mut known: Vec<(&Scheduler, &str)> = Vec::new();
     for record in records {
-        let of = (record.scheduler, record.kernel.as_str());
+        let of = (&record.scheduler, record.kernel.as_str());
         if !known.contains(&of) {
             known.push(of);
         }
     }
-    let compare = |&(scheduler, kernel): &(Scheduler, &str)| {
-        let is_of = |record: &&Record| (record.scheduler, record.kernel.as_str()) == (scheduler, kernel);
+    let compare = |&(scheduler, kernel): &(&Scheduler, &str)| {
+        let is_of = |record: &&Record| (&record.scheduler, record.kernel.as_str()) == (scheduler, kernel);
         compare_with(scheduler, kernel, &records.iter().filter(is_of).collect::<Vec<_>>())
     };
     known.iter().map(compare).collect()
 }
 
 /// The same for records of one scheduler on one kernel.
-fn compare_with(scheduler: Scheduler, kernel: &str, records: &[&Record]) -> Result<Comparison> {
+fn compare_with(scheduler: &Scheduler, kernel: &str, records: &[&Record]) -> Result<Comparison> {
     let leg = leg::of(scheduler);
     let of = |program: &str| {
         records.iter().copied().filter(|record| record.program == program).collect::<Vec<_>>()
     };
-    let file = |program: &str| {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement").join(format!("{program}.toml"))
+    let host = match scheduler {
+        Scheduler::Tandem => SchedulerName::Tandem,
+        Scheduler::Eevdf => SchedulerName::Linux,
+        Scheduler::Object(name) => bail!("records under {name} are for `vm-arena`"),
     };
     ensure!(
         !of(PING_PONG).is_empty(),
         "there is no record of {PING_PONG}, in which the kernel's paths are measured"
     );
-    let ping_pong = perform::read_scenario(&file(PING_PONG))?;
+    let ping_pong = scenario(PING_PONG, host.clone(), kernel)?;
     let emulator = Emulator::measured(leg, &ping_pong, &of(PING_PONG), records);
     let mut rows = Vec::new();
     for program in leg::programs(scheduler) {
@@ -112,14 +115,14 @@ fn compare_with(scheduler: Scheduler, kernel: &str, records: &[&Record]) -> Resu
         if real.is_empty() {
             continue;
         }
-        let scenario = simulated::scenario(&file(program), scheduler, kernel)?;
+        let scenario = scenario(program, host.clone(), kernel)?;
         let simulated = SEEDS
             .zip(real.iter().cycle())
             .map(|(seed, record)| simulated::run(&scenario, &emulator, record, seed))
             .collect::<Result<Vec<_>>>()?;
         for figure in figures::of(&scenario, scheduler) {
             rows.push(Row {
-                of: Source { program: program.into(), scheduler, kernel: kernel.into() },
+                of: Source { program: program.into(), scheduler: scheduler.clone(), kernel: kernel.into() },
                 real: real.iter().map(|record| figure.value(record)).collect(),
                 simulated: simulated.iter().map(|record| figure.value(record)).collect(),
                 figure,
@@ -164,7 +167,7 @@ impl Row {
     }
 
     fn target(&self) -> f64 {
-        self.figure.target(self.of.scheduler)
+        self.figure.target(&self.of.scheduler)
     }
 
     /// Whether the difference itself is as small as is aimed at.
@@ -258,8 +261,7 @@ mod tests {
     fn simulated_records(seeds: RangeInclusive<u64>) -> Vec<Record> {
         let programs = [(PING_PONG, 1.0), ("hackbench", 8.0), ("yield-storm", 2.0)];
         let run = |(program, busy_cpus): (&str, f64), seed| {
-            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("agreement/{program}.toml"));
-            let scenario = simulated::scenario(&file, Scheduler::Tandem, "").unwrap();
+            let scenario = scenario(program, SchedulerName::Tandem, "").unwrap();
             let tasks: usize = scenario.workloads.iter().map(|set| set.task_count()).sum();
             let started = (0..tasks).map(|number| Task {
                 start_ns: (number as u64 + 1) * 500_000,
@@ -325,16 +327,14 @@ mod tests {
 
     #[test]
     fn a_listed_miss_may_neither_grow_nor_go_unnoticed() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement");
         for (kernel, program, name, bound) in misses::ALL {
             let of = Source {
                 program: (*program).into(),
                 scheduler: Scheduler::Eevdf,
                 kernel: format!("{kernel}.1"),
             };
-            let file = folder.join(format!("{program}.toml"));
-            let scenario = simulated::scenario(&file, Scheduler::Eevdf, &of.kernel).unwrap();
-            let figures = figures::of(&scenario, Scheduler::Eevdf);
+            let scenario = scenario(program, SchedulerName::Linux, &of.kernel).unwrap();
+            let figures = figures::of(&scenario, &Scheduler::Eevdf);
             let figure = figures.into_iter().find(|figure| figure.to_string() == *name).unwrap();
             // Half of the distance that is allowed, and twice as much.
             let [met, held, lost] = [0.0, 0.5, 2.0].map(|part| {

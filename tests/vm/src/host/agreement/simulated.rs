@@ -2,13 +2,13 @@
 
 use super::emulator::Emulator;
 use crate::guest::perform::task_name;
-use crate::record::{Record, Scheduler, Task, Waits};
+use crate::record::{Record, Task, Waits};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::sync::Arc;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
-use tandem_lab::scenario::policy::scheduler::SchedulerName;
+use tandem_lab::scenario::policy::scheduler::HostScheduler;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{KernelId, TaskId};
@@ -17,15 +17,11 @@ use tandem_sim::policy::linux::LinuxEra;
 use tandem_sim::scenario::{PolicySettings, Scenario};
 use tandem_sim::trace::{Event, EventKind, Observer};
 
-/// The scenario of a file, with the compiled scheduler as the host's, or with that of a kernel of this
-/// release.
-pub fn scenario(file: &Path, scheduler: Scheduler, kernel: &str) -> Result<Scenario> {
-    let host = match scheduler {
-        Scheduler::Tandem => SchedulerName::Tandem,
-        Scheduler::Eevdf => SchedulerName::Linux,
-    };
+/// The scenario of a program, with this scheduler as the host's; Linux's is that of a kernel of this release.
+pub fn scenario(program: &str, host: impl Into<HostScheduler>, kernel: &str) -> Result<Scenario> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("agreement").join(format!("{program}.toml"));
     let policy = PolicyTable { host: Some(host.into()), ..PolicyTable::default() };
-    let mut scenario = ScenarioSource::read(file)?.build(&Default::default(), &policy)?;
+    let mut scenario = ScenarioSource::read(&file)?.build(&Default::default(), &policy)?;
     // What the guest's kernel does is in its records.
     scenario.remove_kernel_threads();
     match &mut scenario.policy {
@@ -68,7 +64,7 @@ pub fn run(scenario: &Scenario, emulator: &Emulator, record: &Record, seed: u64)
     let counters = metrics.host.policy.iter().map(|(&name, &count)| (name.to_owned(), count)).collect();
     Ok(Record {
         program: program.clone(),
-        scheduler: record.scheduler,
+        scheduler: record.scheduler.clone(),
         kernel: "simulated".into(),
         length_ns,
         span_ns,
