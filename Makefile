@@ -23,6 +23,8 @@ VM_OPTIONS ?=
 # How often `make bench-vm` runs each scheduler, and a file for the time of every run.
 SEEDS ?= 4
 CSV ?=
+# Further schedulers of `make bench-vm` and `make arena-vm`: their object files.
+OBJECTS ?=
 
 # Tools that scripts/setup installs come before the machine's own.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
@@ -33,7 +35,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as broken links, are errors.
 export RUSTDOCFLAGS := -D warnings
 
-.PHONY: help build install uninstall deb demo reproduce calibrate test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm docs clean
+.PHONY: help build install uninstall deb demo reproduce calibrate test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm arena-vm docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
@@ -118,11 +120,18 @@ bench: ## Measure the simulator's speed: events/s and ns/event
 	@scripts/setup build
 	cargo bench --locked --workspace --bench '*'
 
-bench-vm: ## Compare schedulers on a real kernel in QEMU, in instruction-counted time (SEEDS=8, CSV=FILE, KERNEL=6.12)
+bench-vm: ## Compare schedulers on a real kernel in QEMU, in instruction-counted time (SEEDS=8, CSV=FILE, OBJECTS=FILES, KERNEL=6.12)
 	@scripts/setup bench-vm
 	@scripts/kernel-$(KERNEL)
-	cargo build --locked --package tandem --package tandemd --package vm-tests
-	target/debug/vm-bench --kernel .tools/vm/kernel-$(KERNEL) --seeds $(SEEDS) $(if $(CSV),--csv $(CSV))
+	cargo build --locked --package tandem --package tandemd --package vm-tests --package scheduler-tests
+	target/debug/vm-bench --kernel .tools/vm/kernel-$(KERNEL) --seeds $(SEEDS) $(if $(CSV),--csv $(CSV)) $(addprefix --object ,$(OBJECTS))
+
+arena-vm: ## Rank schedulers on a real kernel in QEMU and in the simulator (CSV=FILE, OBJECTS=FILES)
+	@scripts/setup test
+	@scripts/setup vm
+	@scripts/kernel-$(KERNEL)
+	cargo build --locked --package tandem --package tandemd --package vm-tests --package scheduler-tests
+	target/debug/vm-arena --kernel .tools/vm/kernel-$(KERNEL) --resume $(if $(CSV),--csv $(CSV)) $(addprefix --object ,$(OBJECTS))
 
 docs: ## Build the book into docs/book and the API documentation into target/doc
 	@scripts/setup docs
