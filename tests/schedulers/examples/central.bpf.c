@@ -94,39 +94,40 @@ void BPF_STRUCT_OPS(central_enqueue, struct task_struct *p, u64 enq_flags)
  * Sends a CPU the first task of those that wait and may run there; whether there was one. Others that stand before it
  * go to the fallback queue, from where the CPUs where they may run take them.
  *
- * A function of its own: inlined twice, its two loops share an end that reads a register that only one of them sets,
- * which the verifier refuses.
+ * A function of its own, whose loop has one end: of several, clang makes a register that only one of them sets, which
+ * the verifier refuses.
  */
 static __noinline bool send_task_to(s32 cpu)
 {
 	struct task_struct *p;
 	s32 pid, idle_cpu;
+	bool sent = false;
 
 	bpf_repeat(WAITING_MAX) {
 		if (bpf_map_pop_elem(&waiting, &pid))
-			return false;
+			break;
 		__sync_fetch_and_sub(&waiting_count, 1);
 		/* It may have ended while it stood in the map, which knows nothing of that. */
 		p = bpf_task_from_pid(pid);
 		if (!p)
 			continue;
-		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
-			scx_bpf_dsq_insert(p, FALLBACK_DSQ, slice_ns, 0);
-			idle_cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-			if (idle_cpu >= 0)
-				scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, SCX_SLICE_INF, 0);
 			bpf_task_release(p);
-			if (!scx_bpf_dispatch_nr_slots())
-				return false;
-			continue;
+			sent = true;
+			break;
 		}
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, SCX_SLICE_INF, 0);
+		scx_bpf_dsq_insert(p, FALLBACK_DSQ, slice_ns, 0);
+		idle_cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (idle_cpu >= 0)
+			scx_bpf_kick_cpu(idle_cpu, SCX_KICK_IDLE);
 		bpf_task_release(p);
-		if (cpu != central_cpu)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-		return true;
+		if (!scx_bpf_dispatch_nr_slots())
+			break;
 	}
-	return false;
+	if (sent && cpu != central_cpu)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	return sent;
 }
 
 void BPF_STRUCT_OPS(central_dispatch, s32 cpu, struct task_struct *prev)
