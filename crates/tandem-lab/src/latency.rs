@@ -45,15 +45,20 @@ pub struct LatencyColumns;
 
 impl fmt::Display for LatencyColumns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>9} {:>9} {:>9} {:>9} {:>9}", "mean us", "p50 us", "p95 us", "p99 us", "max us")
+        for name in ["mean us", "p50 us", "p95 us", "p99 us", "p99.9 us"] {
+            write!(f, "{name:>9} ")?;
+        }
+        write!(f, "{:>9}", "max us")
     }
 }
 
 /// The times in columns; dashes if there were none.
 impl fmt::Display for LatencyFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [mean, p50, p95, p99, max] = [self.mean_us, self.p50_us, self.p95_us, self.p99_us, self.max_us]
-            .map(|us| number((self.count > 0).then_some(us)));
-        write!(f, "{mean:>9} {p50:>9} {p95:>9} {p99:>9} {max:>9}")
+        let shown = |us| number((self.count > 0).then_some(us));
+        for us in [self.mean_us, self.p50_us, self.p95_us, self.p99_us, self.p99_9_us] {
+            write!(f, "{:>9} ", shown(us))?;
+        }
+        write!(f, "{:>9}", shown(self.max_us))
     }
 }

@@ -46,8 +46,8 @@ const PRECISION_MIN_PCT: f64 = 0.1;
     tandem compare schbench build --policy linux --policy object:my.bpf.o --machine 1x8x2 --machine 2x64x2"
 )]
 pub struct Args {
-    /// The scenario: a file, or the name of one of the library, such as noisy-neighbour. Of several, the standings in all
-    /// of them are printed
+    /// The scenario: a file, the name of one of the library, such as noisy-neighbour, or - for standard input. Of several,
+    /// the standings in all of them are printed
     #[arg(value_name = "SCENARIO", required_unless_present = "all")]
     scenarios: Vec<PathBuf>,
     /// Compare on all ready scenarios

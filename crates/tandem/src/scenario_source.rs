@@ -1,17 +1,34 @@
 //! A scenario by its path, or by its name in the library: `noisy-neighbour` is `scenarios/noisy-neighbour.toml`, of the
-//! source or as installed.
+//! source or as installed. `-` is standard input, whose paths begin in the current folder.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use tandem_file::file_error::{FileError, read_text};
 use tandem_lab::scenario::ScenarioSource;
 use tandemd::error::{BadInput, one_line};
 
 /// The folders of the library; where both have a name, the first one counts.
 const FOLDERS: [&str; 2] = ["scenarios", "programs"];
 
+/// What messages call a scenario that comes from there.
+const STDIN: &str = "standard input";
+
 /// Reads the scenario.
 pub fn read(named: &Path) -> Result<ScenarioSource, BadInput> {
+    if named == Path::new("-") {
+        return ScenarioSource::parse(Path::new(STDIN), standard_input()?).map_err(BadInput::new);
+    }
     let path = if is_name(named) { find(named)? } else { named.to_owned() };
     ScenarioSource::read(&path).map_err(BadInput::new)
+}
+
+/// The text that comes from there; the same one each time.
+fn standard_input() -> Result<&'static str, BadInput> {
+    static TEXT: OnceLock<Result<String, FileError>> = OnceLock::new();
+    let text = TEXT.get_or_init(|| {
+        read_text(Path::new("/dev/stdin")).map_err(|error| FileError { file: STDIN.to_owned(), ..error })
+    });
+    text.as_deref().map_err(|error| BadInput::new(error.clone()))
 }
 
 /// The names of the ready scenarios, in order.

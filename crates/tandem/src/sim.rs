@@ -33,7 +33,7 @@ use watched::Watched;
     tandem sim experiments/rate-control/specvirt.toml --policy host=tandem\n  \
     tandem sim oltp --set vcpus=16 --set connections=64 --set host=tandem")]
 pub struct Args {
-    /// The scenario: a file, or the name of one of the library, such as noisy-neighbour
+    /// The scenario: a file, the name of one of the library, such as noisy-neighbour, or - for standard input
     scenario: PathBuf,
     /// Seed of the random numbers; the same seed gives the same run
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]

@@ -576,6 +576,23 @@ fn only_regular_files_and_pipes_of_the_shell_are_read() {
 }
 
 #[test]
+fn a_dash_is_standard_input_as_often_as_it_is_read() {
+    let text = "length = \"2ms\"\nmachine = \"$machine\"\n[parameters]\nmachine = \"1x2x1\"\n[programs.p]\n\
+                ops = [{ forever = [{ compute = \"100us\" }, { sleep = \"100us\" }] }]\n[[processes]]\ngroup = \"g\"\n\
+                memory = \"1GiB\"\nprocess = [{ program = \"p\", copies = 3 }]\n";
+    tandem().args(["sim", "-"]).write_stdin(text).assert().success();
+    let compare = ["compare", "-", "--policy", "linux", "--policy", "tandem", "--seeds", "2"];
+    let machines = ["--machine", "1x2x1", "--machine", "2x2x1"];
+    tandem().args(compare).args(machines).write_stdin(text).assert().success();
+    for verb in [&["sim", "-"][..], &compare] {
+        let output = tandem().args(verb).write_stdin("length = \"2ms\"\nlenght = 1\n").output().expect("it starts");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.starts_with("tandem: standard input:2: "), "{message}");
+    }
+}
+
+#[test]
 fn names_in_files_cannot_steer_the_terminal() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let scenario = "length = \"1ms\"\nmachine = \"xeon-e5620-2s\"\n[programs.p]\nops = [{ compute = \"1ms\" }]\n\
