@@ -96,8 +96,10 @@ functions! {
     PickIdleNode: "scx_bpf_pick_idle_cpu_node" V7_3;
     PickAny: "scx_bpf_pick_any_cpu";
     PickAnyNode: "scx_bpf_pick_any_cpu_node" V7_3;
-    IdleMask: "scx_bpf_get_idle_cpumask", "scx_bpf_get_idle_cpumask_node" V7_3;
-    IdleCoreMask: "scx_bpf_get_idle_smtmask", "scx_bpf_get_idle_smtmask_node" V7_3;
+    IdleMask: "scx_bpf_get_idle_cpumask";
+    IdleMaskNode: "scx_bpf_get_idle_cpumask_node" V7_3;
+    IdleCoreMask: "scx_bpf_get_idle_smtmask";
+    IdleCoreMaskNode: "scx_bpf_get_idle_smtmask_node" V7_3;
     PossibleMask: "scx_bpf_get_possible_cpumask";
     OnlineMask: "scx_bpf_get_online_cpumask";
 

@@ -4,6 +4,7 @@ use super::super::functions::Function;
 use super::super::settings::SchedExtSettings;
 use super::super::structures::{Field, field};
 use super::super::types::{InsertVtimeArgs, RunQueue, SCX_DSQ_GLOBAL, SelectCpuAndArgs};
+use super::idle::Search;
 use super::insertions::Purpose;
 use super::iteration::Iteration;
 use super::run_queues::CpuState;
@@ -146,7 +147,7 @@ impl Kernel for ScxKernel {
                 let task = self.run_queues.tasks.at(state, a[0])?;
                 let prev_cpu = self.cpu_named(a[1])?;
                 let wakeup = Wakeup { task, prev_cpu, wake_flags: a[2], allowed: None, flags: 0 };
-                let cpu = self.select_default(state, wakeup)?;
+                let cpu = self.select_asked(state, wakeup)?;
                 state.memory.store(a[3], 1, u64::from(cpu.is_some()))?;
                 cpu.unwrap_or(prev_cpu) as u64
             }
@@ -160,16 +161,40 @@ impl Kernel for ScxKernel {
                 ];
                 self.select_and(state, a[0], arguments, a[1])?
             }
-            F::TestAndClearIdle => match self.exists(a[0]) {
-                true => return flag(self.idle.take(state, a[0] as u32 as usize)?),
-                false => 0,
+            F::TestAndClearIdle => {
+                return match self.tracks_idle() && self.exists(a[0]) {
+                    true => flag(self.idle.take(state, a[0] as u32 as usize)?),
+                    false => flag(false),
+                };
+            }
+            F::PickIdle => match self.knows_idle() && self.tracks_idle() {
+                true => cpu_or_busy(self.pick_idle(state, Search { allowed: a[0], node: 0, flags: a[1] })?),
+                false => EBUSY as u64,
             },
-            F::PickIdle => cpu_or_busy(self.pick_idle(state, a[0], a[1])?),
-            F::PickIdleNode => cpu_or_busy(self.pick_idle(state, a[0], a[2])?),
-            F::PickAny => cpu_or_busy(self.pick_any(state, a[0], a[1])?),
-            F::PickAnyNode => cpu_or_busy(self.pick_any(state, a[0], a[2])?),
-            F::IdleMask => self.idle.cpus(),
-            F::IdleCoreMask => self.idle.cores(),
+            F::PickAny => match self.knows_idle() {
+                true => cpu_or_busy(self.pick_any(state, Search { allowed: a[0], node: 0, flags: a[1] })?),
+                false => EBUSY as u64,
+            },
+            F::PickIdleNode | F::PickAnyNode => {
+                let Some(node) = self.idle_node(a[1]) else { return Ok(ENOENT as u64) };
+                let search = Search { allowed: a[0], node, flags: a[2] };
+                cpu_or_busy(match Function::from_number(function) {
+                    F::PickIdleNode => self.pick_idle(state, search)?,
+                    _ => self.pick_any(state, search)?,
+                })
+            }
+            F::IdleMask => match self.knows_idle() && self.tracks_idle() {
+                true => self.idle.cpus(0),
+                false => self.sets.none(),
+            },
+            F::IdleCoreMask => match self.knows_idle() && self.tracks_idle() {
+                true => self.idle.cores(0),
+                false => self.sets.none(),
+            },
+            F::IdleMaskNode => self.idle_node(a[0]).map_or(self.sets.none(), |node| self.idle.cpus(node)),
+            F::IdleCoreMaskNode => {
+                self.idle_node(a[0]).map_or(self.sets.none(), |node| self.idle.cores(node))
+            }
             F::PossibleMask => self.sets.possible(),
             F::OnlineMask => self.sets.online(),
 
@@ -280,7 +305,7 @@ impl ScxKernel {
         }
     }
 
-    fn complain(&mut self, message: impl Into<String>) {
+    pub(super) fn complain(&mut self, message: impl Into<String>) {
         self.run_queues.pending.complain(message);
     }
 
@@ -294,7 +319,7 @@ impl ScxKernel {
         let task = self.run_queues.tasks.at(state, task)?;
         let prev_cpu = self.cpu_named(prev_cpu)?;
         let wakeup = Wakeup { task, prev_cpu, wake_flags, allowed: Some(allowed), flags };
-        Ok(cpu_or_busy(self.select_default(state, wakeup)?))
+        Ok(cpu_or_busy(self.select_asked(state, wakeup)?))
     }
 }
 

@@ -33,7 +33,7 @@ pub use timers::Timers;
 use super::callbacks::Callbacks;
 use super::settings::{KernelVersion, SchedExtSettings};
 use super::structures::{Field, TaskBlock, field, store};
-use super::types::{CPUTIME_STEAL, ExitTaskArgs, RunQueue, Task};
+use super::types::{CPUTIME_STEAL, ExitTaskArgs, RunQueue, SCX_OPS_BUILTIN_IDLE_PER_NODE, Task};
 use crate::policy::TaskFacts;
 use idle::IdleCpus;
 use pending::Pending;
@@ -101,7 +101,7 @@ impl ScxKernel {
             run_queues: RunQueues::new(cpus, Queues::new(machine, 0), Pending::default()),
             insertions: Insertions::new(settings.kernel, &callbacks),
             sets: CpuSets::new(cpu_count),
-            idle: IdleCpus::new(machine),
+            idle: IdleCpus::new(machine, is_idle_per_node(settings.kernel, &callbacks)),
             cgroups,
             timers: Timers::new(0),
             exit_task_args: 0,
@@ -121,7 +121,7 @@ impl ScxKernel {
         self.run_queues = RunQueues::new(cpus, queues, Pending::with_complaint(complaint));
         self.insertions = Insertions::new(self.version, &self.callbacks);
         self.sets = CpuSets::new(self.machine.cpu_count());
-        self.idle = IdleCpus::new(&self.machine);
+        self.idle = IdleCpus::new(&self.machine, is_idle_per_node(self.version, &self.callbacks));
         self.timers = Timers::new(self.timers.next_token());
         self.intruder = 0;
     }
@@ -312,6 +312,11 @@ impl ScxKernel {
     pub fn intruder(&self) -> u64 {
         self.intruder
     }
+}
+
+/// Whether the kernel keeps track of idle CPUs by node.
+fn is_idle_per_node(version: KernelVersion, callbacks: &Callbacks) -> bool {
+    version >= KernelVersion::V7_3 && callbacks.has(SCX_OPS_BUILTIN_IDLE_PER_NODE)
 }
 
 /// The kernel's random numbers: xorshift64*.

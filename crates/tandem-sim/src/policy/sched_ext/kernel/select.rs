@@ -1,10 +1,11 @@
 //! The kernel's own choice of a CPU for a task that wakes (`scx_select_cpu_dfl()`).
 
 use super::super::settings::KernelVersion;
-use super::super::types::{SCX_PICK_IDLE_CORE, SCX_WAKE_SYNC};
+use super::super::types::{SCX_PICK_IDLE_CORE, SCX_PICK_IDLE_IN_NODE, SCX_WAKE_SYNC};
+use super::idle::Search;
 use super::{RunQueues, ScxKernel, sets};
 use tandem_ebpf::{Fault, State};
-use tandem_machine::ids::{CpuId, TaskId};
+use tandem_machine::ids::{CpuId, NodeId, TaskId};
 
 /// The input of a placement.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,22 @@ pub struct Wakeup {
 }
 
 impl ScxKernel {
+    /// What a program gets that asks for the kernel's choice (`select_cpu_from_kfunc()`).
+    pub(super) fn select_asked(&mut self, state: &mut State, wakeup: Wakeup) -> Result<Option<usize>, Fault> {
+        if !self.tracks_idle() {
+            return Ok(None);
+        }
+        let Wakeup { task, prev_cpu, allowed, .. } = wakeup;
+        let own_mask = self.run_queues.tasks[task].cpus_mask;
+        if self.version < KernelVersion::V7_3 || self.sets.weight(state, own_mask)? > 1 {
+            return self.select_default(state, wakeup);
+        }
+        // Who may run on one CPU gets that, or none: there is nothing to choose.
+        let is_idle = sets::contains(&state.memory, allowed.unwrap_or(own_mask), prev_cpu)?
+            && self.idle.take(state, prev_cpu)?;
+        Ok(is_idle.then_some(prev_cpu))
+    }
+
     /// An idle CPU or, at a synchronous wake-up, the waker's; `None` if there is none.
     pub fn select_default(&mut self, state: &mut State, wakeup: Wakeup) -> Result<Option<usize>, Fault> {
         let Wakeup { task, prev_cpu, wake_flags, allowed, flags } = wakeup;
@@ -35,6 +52,11 @@ impl ScxKernel {
         let is_old = self.version < KernelVersion::V7_3;
         let prev_allowed = sets::contains(&state.memory, mask, prev_cpu)?;
         let this_cpu = self.cpu;
+        let node_of = |cpu| match idle.is_per_node() {
+            true => self.machine.cpu(CpuId::from(cpu)).node.index(),
+            false => 0,
+        };
+        let (node, waker_node) = (node_of(prev_cpu), node_of(this_cpu));
         if wake_flags & SCX_WAKE_SYNC != 0 {
             let share_cache = || {
                 let llc = |cpu| self.machine.cpu(CpuId::from(cpu)).llc;
@@ -45,7 +67,8 @@ impl ScxKernel {
             }
             let exits = cpus[this_cpu].curr.is_some_and(|curr| tasks.exits(state, curr));
             if !exits
-                && idle.any(state, sets)?
+                && (flags & SCX_PICK_IDLE_IN_NODE == 0 || waker_node == node)
+                && idle.any_beside(state, sets, this_cpu)?
                 && queues[this_cpu].is_empty()
                 && sets::contains(&state.memory, mask, this_cpu)?
             {
@@ -53,11 +76,13 @@ impl ScxKernel {
             }
         }
         let last = &mut cpus[this_cpu].distributed;
+        let search = Search { allowed: mask, node, flags };
         if idle.has_smt() {
             if prev_allowed && idle.take_core(state, prev_cpu)? {
                 return Ok(Some(prev_cpu));
             }
-            let core = idle.pick_near(state, sets, last, (prev_cpu, mask), SCX_PICK_IDLE_CORE)?;
+            let cores = Search { flags: flags | SCX_PICK_IDLE_CORE, ..search };
+            let core = idle.pick_near(state, sets, last, prev_cpu, cores)?;
             if core.is_some() || flags & SCX_PICK_IDLE_CORE != 0 {
                 return Ok(core);
             }
@@ -65,34 +90,75 @@ impl ScxKernel {
         if prev_allowed && idle.take(state, prev_cpu)? {
             return Ok(Some(prev_cpu));
         }
-        idle.pick_near(state, sets, last, (prev_cpu, mask), 0)
+        if !is_old && let Some(sibling) = idle.take_sibling(state, prev_cpu, mask)? {
+            return Ok(Some(sibling));
+        }
+        idle.pick_near(state, sets, last, prev_cpu, search)
     }
 
-    /// Claims an idle CPU of a set.
-    pub(super) fn pick_idle(
-        &mut self,
-        state: &mut State,
-        allowed: u64,
-        flags: u64,
-    ) -> Result<Option<usize>, Fault> {
+    /// Claims an idle CPU.
+    pub(super) fn pick_idle(&mut self, state: &mut State, search: Search) -> Result<Option<usize>, Fault> {
         let last = &mut self.run_queues.cpus[self.cpu].distributed;
-        self.idle.pick(state, &self.sets, last, allowed, flags)
+        self.idle.pick(state, &self.sets, last, search)
     }
 
     /// The same; without an idle CPU, the next one of the set, in a cycle.
-    pub(super) fn pick_any(
-        &mut self,
-        state: &mut State,
-        allowed: u64,
-        flags: u64,
-    ) -> Result<Option<usize>, Fault> {
+    pub(super) fn pick_any(&mut self, state: &mut State, search: Search) -> Result<Option<usize>, Fault> {
         if self.callbacks.builtin_idle()
-            && let Some(cpu) = self.pick_idle(state, allowed, flags)?
+            && let Some(cpu) = self.pick_idle(state, search)?
         {
             return Ok(Some(cpu));
         }
-        let cpu = self.distribute(state, allowed, allowed)?;
+        let within = match search.flags & SCX_PICK_IDLE_IN_NODE != 0 && self.idle.is_per_node() {
+            true => {
+                let node = self.machine.node_cpus(NodeId::from(search.node));
+                let room = self.sets.scratch(1);
+                self.sets.write(state, room, node)?;
+                room
+            }
+            false => search.allowed,
+        };
+        let cpu = self.distribute(state, within, search.allowed)?;
         Ok(Some(cpu).filter(|&cpu| cpu < self.machine.cpu_count()))
+    }
+
+    /// The node whose idle CPUs a program asks for; `None`, with a complaint, if they are not known by node, or there is
+    /// no such node (`validate_node()`). `NUMA_NO_NODE` is none, without a complaint.
+    pub(super) fn idle_node(&mut self, node: u64) -> Option<usize> {
+        const NUMA_NO_NODE: i32 = -1;
+        let node = node as i32;
+        let known = 0..self.machine.node_count() as i32;
+        let complaint = match node {
+            _ if !self.idle.is_per_node() => {
+                "idle CPUs of a node were asked for without SCX_OPS_BUILTIN_IDLE_PER_NODE".to_owned()
+            }
+            NUMA_NO_NODE => return None,
+            node if !known.contains(&node) => {
+                format!("node {node} does not exist: nodes have numbers below {}", known.end)
+            }
+            node => return Some(node as usize),
+        };
+        self.complain(complaint);
+        None
+    }
+
+    /// Whether a program may ask for idle CPUs of the machine; false, with a complaint, if they are known by node alone.
+    pub(super) fn knows_idle(&mut self) -> bool {
+        let is_known = !self.idle.is_per_node();
+        if !is_known {
+            self.complain("idle CPUs of the machine were asked for with SCX_OPS_BUILTIN_IDLE_PER_NODE");
+        }
+        is_known
+    }
+
+    /// Whether the kernel keeps track of idle CPUs; false, with a complaint, if the scheduler does that itself
+    /// (`check_builtin_idle_enabled()`).
+    pub(super) fn tracks_idle(&mut self) -> bool {
+        let tracks = self.callbacks.builtin_idle();
+        if !tracks {
+            self.complain("idle CPUs were asked for, which `update_idle` without SCX_OPS_KEEP_BUILTIN_IDLE tracks itself");
+        }
+        tracks
     }
 
     /// The next CPU in both sets, in a cycle; a number beyond all CPUs if there is none.

@@ -57,19 +57,21 @@ pub struct CpuSets {
     words: usize,
     possible: u64,
     online: u64,
+    none: u64,
     scratch: [u64; 2],
 }
 
 impl CpuSets {
     /// The state without sets.
     pub fn new(cpu_count: usize) -> Self {
-        Self { cpu_count, words: cpu_count.div_ceil(64), possible: 0, online: 0, scratch: [0; 2] }
+        Self { cpu_count, words: cpu_count.div_ceil(64), possible: 0, online: 0, none: 0, scratch: [0; 2] }
     }
 
     /// Makes the kernel's own sets.
     pub fn prepare(&mut self, state: &mut State, machine: &Machine, online: &CpuMask) -> Result<(), Fault> {
         self.possible = self.copy(state, machine.all_cpus())?;
         self.online = self.copy(state, online)?;
+        self.none = self.create(state)?;
         self.scratch = [self.create(state)?, self.create(state)?];
         Ok(())
     }
@@ -81,6 +83,11 @@ impl CpuSets {
 
     pub fn online(&self) -> u64 {
         self.online
+    }
+
+    /// No CPU.
+    pub fn none(&self) -> u64 {
+        self.none
     }
 
     /// One of two sets for the kernel's intermediate results.
