@@ -109,6 +109,7 @@ impl Desk {
             kicked: &mut self.kicked,
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
+            shared_locked: &mut Vec::new(),
             alarms: &mut self.alarms,
             later: &mut Vec::new(),
             failure: &mut failure,

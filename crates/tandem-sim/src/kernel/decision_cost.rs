@@ -48,8 +48,9 @@ fn charge_locked(kernels: &mut Kernels, processors: &mut Processors, on: CpuRef)
     if !kernels[on.kernel].outbox_mut().has_locked() {
         return;
     }
+    charge_shared_locks(kernels, processors, on);
     let locked = kernels[on.kernel].outbox_mut().take_locked();
-    if on.is_host() {
+    if on.is_host() && !locked.is_empty() {
         let since_ns = processors[on.cpu].settled_ns;
         for &queue in &locked {
             let move_ns = processors.hardware.line_transfer_ns(queue, on.cpu);
@@ -59,4 +60,15 @@ fn charge_locked(kernels: &mut Kernels, processors: &mut Processors, on: CpuRef)
         kernels.host_mut().policy_mut().spent_on_locks(on.cpu, spent_ns);
     }
     kernels[on.kernel].outbox_mut().reuse_locked(locked);
+}
+
+/// Charges a CPU of the host for the queues of no CPU that it locked. Those of a guest cost nothing.
+fn charge_shared_locks(kernels: &mut Kernels, processors: &mut Processors, on: CpuRef) {
+    let locked = kernels[on.kernel].outbox_mut().take_shared_locked();
+    if on.is_host() {
+        for lock in locked.iter().filter(|lock| lock.cpu == on.cpu) {
+            processors.lock_shared_queue(kernels, *lock);
+        }
+    }
+    kernels[on.kernel].outbox_mut().reuse_shared_locked(locked);
 }

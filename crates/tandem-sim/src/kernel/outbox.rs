@@ -1,7 +1,7 @@
 //! What a policy asks for while it answers: it cannot call the kernel back, so that goes into an outbox,
 //! which the kernel empties.
 
-use crate::policy::{Alarm, Context, Later, TaskFacts};
+use crate::policy::{Alarm, Context, Later, SharedLock, TaskFacts};
 use tandem_machine::Machine;
 use tandem_machine::ids::CpuId;
 
@@ -11,6 +11,7 @@ pub(crate) struct Outbox {
     kicked: Vec<CpuId>,
     peers_scanned: u32,
     locked: Vec<CpuId>,
+    shared_locked: Vec<SharedLock>,
     alarms: Vec<Alarm>,
     later: Vec<Later>,
     failure: Option<String>,
@@ -34,6 +35,7 @@ impl Outbox {
             kicked: &mut self.kicked,
             peers_scanned: &mut self.peers_scanned,
             locked: &mut self.locked,
+            shared_locked: &mut self.shared_locked,
             alarms: &mut self.alarms,
             later: &mut self.later,
             failure: &mut self.failure,
@@ -49,7 +51,7 @@ impl Outbox {
     /// Whether queues were locked.
     #[inline]
     pub fn has_locked(&self) -> bool {
-        !self.locked.is_empty()
+        !self.locked.is_empty() || !self.shared_locked.is_empty()
     }
 
     /// How many other CPUs' queues were scanned since the last time.
@@ -74,6 +76,18 @@ impl Outbox {
     #[inline]
     pub fn take_locked(&mut self) -> Vec<CpuId> {
         std::mem::take(&mut self.locked)
+    }
+
+    /// The locks of shared queues that were taken. To be given back to [`Outbox::reuse_shared_locked`].
+    #[inline]
+    pub fn take_shared_locked(&mut self) -> Vec<SharedLock> {
+        std::mem::take(&mut self.shared_locked)
+    }
+
+    /// Keeps the memory of a list that has been worked off.
+    #[inline]
+    pub fn reuse_shared_locked(&mut self, locked: Vec<SharedLock>) {
+        reuse(&mut self.shared_locked, locked);
     }
 
     /// Keeps the memory of a list that has been worked off.

@@ -14,6 +14,10 @@
 //! The lines are linked through the processors, as each stands in one at most: no lock and no request
 //! allocates.
 //!
+//! Queues of no CPU, such as the dispatch queues of a sched_ext scheduler, have locks of the same kind, which are
+//! never held openly. Under such a lock the line of the queue comes from the CPU that had it last, and those of
+//! the tasks that are looked at from the CPU's last-level cache.
+//!
 //! Limits: what a policy decides, it decides when its CPU asks for the lock, not when it gets it. Balancing
 //! takes its locks one after the other. Interrupts wait as long as the CPU spins, as they do in the kernel,
 //! which disables them.
@@ -21,12 +25,23 @@
 use super::processors::Processors;
 use super::{CpuRef, Kernels};
 use crate::cost::SpinLock;
+use crate::policy::SharedLock;
 use crate::policy::linux::SpinLockKind;
 use std::collections::VecDeque;
 use tandem_machine::Machine;
 use tandem_machine::ids::CpuId;
 
-/// The lock of a run queue.
+/// Which lock: that of a CPU's run queue or, numbered after these, of a queue that CPUs share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LockId(usize);
+
+impl From<CpuId> for LockId {
+    fn from(queue: CpuId) -> Self {
+        Self(queue.index())
+    }
+}
+
+/// The lock of a queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct QueueLock {
     /// When it is free, if no processor holds it openly.
@@ -52,7 +67,7 @@ enum Hold {
 /// What a processor waits for.
 #[derive(Clone, Copy, Debug)]
 struct LockRequest {
-    queue: CpuId,
+    queue: LockId,
     hold: Hold,
     /// From when on its time has not been accounted for, ns.
     since_ns: u64,
@@ -84,13 +99,13 @@ enum Next {
     InLine,
 }
 
-/// The locks of all run queues, and the lines before them.
+/// The locks of all queues, and the lines before them.
 #[derive(Clone, Debug)]
 pub(super) struct QueueLocks {
     kind: SpinLockKind,
     /// Without the model, locks cost nothing.
     model: Option<SpinLock>,
-    /// By pCPU whose queue it is.
+    /// By [`LockId`].
     locks: Vec<QueueLock>,
     /// By processor.
     waiters: Vec<Waiter>,
@@ -106,11 +121,20 @@ impl QueueLocks {
         }
     }
 
+    /// The lock of a queue that CPUs share.
+    fn shared(&mut self, queue: u32) -> LockId {
+        let lock = LockId(self.waiters.len() + queue as usize);
+        if self.locks.len() <= lock.0 {
+            self.locks.resize(lock.0 + 1, QueueLock::default());
+        }
+        lock
+    }
+
     /// A processor asks for a lock; `None`: it stands in line.
     #[inline]
     fn ask(&mut self, machine: &Machine, pcpu: CpuId, request: LockRequest) -> Option<Grant> {
         let waits = !self.waiters[pcpu.index()].requests.is_empty();
-        if !waits && self.locks[request.queue.index()].open_holder.is_none() {
+        if !waits && self.locks[request.queue.0].open_holder.is_none() {
             return Some(self.grant(machine, pcpu, request, 0));
         }
         self.waiters[pcpu.index()].requests.push_back(request);
@@ -120,8 +144,8 @@ impl QueueLocks {
         None
     }
 
-    fn stand_in_line(&mut self, pcpu: CpuId, queue: CpuId) {
-        let lock = &mut self.locks[queue.index()];
+    fn stand_in_line(&mut self, pcpu: CpuId, queue: LockId) {
+        let lock = &mut self.locks[queue.0];
         match lock.last.replace(pcpu) {
             Some(ahead) => self.waiters[ahead.index()].next_in_line = Some(pcpu),
             None => lock.first = Some(pcpu),
@@ -135,7 +159,7 @@ impl QueueLocks {
         let Some(request) = self.waiters[pcpu.index()].requests.front_mut() else { return Next::Free };
         request.since_ns = since_ns;
         let request = *request;
-        if self.locks[request.queue.index()].open_holder.is_some() {
+        if self.locks[request.queue.0].open_holder.is_some() {
             self.stand_in_line(pcpu, request.queue);
             return Next::InLine;
         }
@@ -147,7 +171,7 @@ impl QueueLocks {
     #[inline]
     fn grant(&mut self, machine: &Machine, pcpu: CpuId, request: LockRequest, others: u32) -> Grant {
         let uncontended_ns = self.model.map_or(0, |model| model.uncontended_ns);
-        let lock = &mut self.locks[request.queue.index()];
+        let lock = &mut self.locks[request.queue.0];
         let mut begins_ns = request.since_ns;
         if lock.free_at_ns > begins_ns {
             let from = lock.line_at.filter(|_| self.model.is_some());
@@ -210,6 +234,22 @@ impl Processors {
         }
     }
 
+    /// The host's code on a processor takes the lock of a queue that CPUs share, looks at tasks in it, and gives it
+    /// back.
+    pub(super) fn lock_shared_queue(&mut self, kernels: &mut Kernels, lock: SharedLock) {
+        if self.hardware.costs().spin_lock.is_none() {
+            return;
+        }
+        let SharedLock { cpu: pcpu, queue, visited } = lock;
+        let queue = self.locks.shared(queue);
+        let machine = self.hardware.machine();
+        let from = self.locks.locks[queue.0].line_at.filter(|&from| from != pcpu);
+        let queue_ns = from.map_or(0, |from| machine.line_transfer_ns(from, pcpu));
+        let tasks_ns = u64::from(visited) * u64::from(machine.hardware().llc_latency_ns);
+        let hold = Hold::For(queue_ns + tasks_ns);
+        self.ask_for_lock(kernels, pcpu, queue, hold);
+    }
+
     /// The host's code on a processor asks for a lock that it will give back by [`Processors::give_back`];
     /// whether it has got it. If not, the processor is stalled until it has. Its time is settled up to
     /// `work_ns` after that.
@@ -224,8 +264,14 @@ impl Processors {
     }
 
     #[inline]
-    fn ask_for_lock(&mut self, kernels: &mut Kernels, pcpu: CpuId, queue: CpuId, hold: Hold) -> bool {
-        let request = LockRequest { queue, hold, since_ns: self[pcpu].settled_ns };
+    fn ask_for_lock(
+        &mut self,
+        kernels: &mut Kernels,
+        pcpu: CpuId,
+        queue: impl Into<LockId>,
+        hold: Hold,
+    ) -> bool {
+        let request = LockRequest { queue: queue.into(), hold, since_ns: self[pcpu].settled_ns };
         let grant = self.locks.ask(self.hardware.machine(), pcpu, request);
         match grant {
             Some(grant) => self.charge_lock(kernels, pcpu, grant),
@@ -285,7 +331,7 @@ impl<O: crate::trace::Observer> super::System<O> {
             while let Some(pcpu) = at {
                 let waiter = &self.processors.locks.waiters[pcpu.index()];
                 let request = waiter.requests.front().expect("a processor in a line waits for something");
-                assert_eq!(request.queue.index(), queue, "it stands in the line of what it waits for");
+                assert_eq!(request.queue.0, queue, "it stands in the line of what it waits for");
                 assert_ne!(lock.open_holder, Some(pcpu), "the holder does not wait for its own lock");
                 length += 1;
                 assert!(length <= self.processors.len(), "the line has an end");

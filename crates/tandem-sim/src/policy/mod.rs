@@ -98,6 +98,17 @@ pub enum Later {
     },
 }
 
+/// A CPU has locked a queue of tasks that CPUs share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedLock {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// The queue: any number, but the same one for the same queue, and small.
+    pub queue: u32,
+    /// Queued tasks that it looked at meanwhile.
+    pub visited: u32,
+}
+
 /// The input and output of each question to a policy.
 pub struct Context<'a> {
     /// Now.
@@ -116,6 +127,8 @@ pub struct Context<'a> {
     /// CPUs whose queues were locked to move tasks out of them or into them, or to update their load, in that
     /// order: the policy adds to it, and the CPU that asks waits for those locks, one after the other.
     pub locked: &'a mut Vec<CpuId>,
+    /// Queues of no CPU that a CPU locked: the policy adds to it, and the CPU waits for those locks as well.
+    pub shared_locked: &'a mut Vec<SharedLock>,
     /// Timers to start: the policy adds to it.
     pub alarms: &'a mut Vec<Alarm>,
     /// What CPUs are to do later: the policy adds to it.

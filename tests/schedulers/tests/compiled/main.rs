@@ -3,9 +3,11 @@
 mod accounts;
 mod determinism;
 mod idle;
+mod idle_nodes;
 mod immediate;
 mod levels;
 mod mistakes;
+mod queue_locks;
 mod recipes;
 mod settings;
 mod shares;

@@ -66,6 +66,7 @@ impl Situation {
             kicked: &mut kicked,
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
+            shared_locked: &mut Vec::new(),
             alarms: &mut Vec::new(),
             later: &mut Vec::new(),
             failure: &mut None,

@@ -75,6 +75,7 @@ impl Situation {
             kicked: &mut self.kicked,
             peers_scanned: &mut self.scanned,
             locked: &mut self.locked,
+            shared_locked: &mut Vec::new(),
             alarms: &mut Vec::new(),
             later: &mut later,
             failure: &mut None,

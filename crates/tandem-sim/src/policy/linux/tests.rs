@@ -100,6 +100,7 @@ impl Hand {
             kicked: &mut kicked,
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
+            shared_locked: &mut Vec::new(),
             alarms: &mut self.alarms,
             later: &mut later,
             failure: &mut None,

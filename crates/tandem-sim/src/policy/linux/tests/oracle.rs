@@ -169,6 +169,7 @@ impl Replay {
             kicked: &mut Vec::new(),
             peers_scanned: &mut 0,
             locked: &mut Vec::new(),
+            shared_locked: &mut Vec::new(),
             alarms: &mut Vec::new(),
             later: &mut Vec::new(),
             failure: &mut None,

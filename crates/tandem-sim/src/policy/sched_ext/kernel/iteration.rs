@@ -73,7 +73,7 @@ impl Iteration {
             None if backwards => start - index,
             None => index + 1,
         };
-        queues.visit(step as u64);
+        queues.visit(position, step);
         let flags =
             flags & ((1 << words::FLAG_BITS) - 1) | words::STARTED | (index as u64) << words::FLAG_BITS;
         let [vtime, arrival] = place.to_words();

@@ -22,6 +22,9 @@ pub struct Queues {
     own: NumberMap<u64, usize>,
     /// Number of queued tasks that were visited, or skipped, under the locks of queues.
     visited: u64,
+    /// Locks of queues of no CPU that were taken since the last time: the position of each, and the tasks that were
+    /// looked at.
+    locked: Vec<(usize, u32)>,
 }
 
 impl Index<usize> for Queues {
@@ -36,7 +39,7 @@ impl Index<usize> for Queues {
 impl Queues {
     /// No queues yet; earlier visits count.
     pub fn new(machine: &Arc<Machine>, visited: u64) -> Self {
-        Self { machine: Arc::clone(machine), queues: Vec::new(), own: NumberMap::default(), visited }
+        Self { machine: Arc::clone(machine), queues: Vec::new(), own: NumberMap::default(), visited, locked: Vec::new() }
     }
 
     /// Makes the local queue of the next CPU.
@@ -149,13 +152,17 @@ impl Queues {
             Order::Arrival => queue.push(task, flags & (SCX_ENQ_HEAD | SCX_ENQ_PREEMPT) != 0),
         };
         self.visited += u64::from(by_vtime);
+        // The way down a balanced tree.
+        let looked_at = if by_vtime { self.queues[position].len().ilog2() } else { 0 };
+        self.lock(position, looked_at);
         self.show_length(state, position);
         Ok(place)
     }
 
-    /// Removes a task from a queue.
-    pub fn leave(&mut self, state: &mut State, position: usize, place: QueueKey) {
+    /// Removes a task from a queue, after a look at so many under the same lock.
+    pub fn leave(&mut self, state: &mut State, position: usize, place: QueueKey, visited: u32) {
         self.queues[position].remove(place);
+        self.lock(position, visited);
         self.show_length(state, position);
     }
 
@@ -165,18 +172,40 @@ impl Queues {
         let _ = state.memory.store(queue.address + offset, bytes, queue.len() as u64);
     }
 
-    /// The first task of a queue that fits; it and those before it count as visited.
-    pub fn find(&mut self, position: usize, fits: impl Fn(TaskId) -> bool) -> Option<TaskId> {
+    /// The first task of a queue that fits, for it to be removed, and how many were looked at: it and those before it,
+    /// which count as visited.
+    pub fn find(&mut self, position: usize, fits: impl Fn(TaskId) -> bool) -> Option<(TaskId, u32)> {
         let queue = &self.queues[position];
         let found = queue.iter().enumerate().find(|&(_, task)| fits(task));
-        self.visited += found.map_or(queue.len(), |(passed, _)| passed + 1) as u64;
-        found.map(|(_, task)| task)
+        let visited = found.map_or(queue.len(), |(passed, _)| passed + 1);
+        self.visited += visited as u64;
+        // The kernel looks whether there is any task before it takes the lock, and removes one under the same lock.
+        if visited > 0 && found.is_none() {
+            self.lock(position, visited as u32);
+        }
+        found.map(|(_, task)| (task, visited as u32))
     }
 
-    /// Counts visited or skipped tasks.
+    /// The lock of a queue was taken, and so many tasks looked at.
     #[inline]
-    pub fn visit(&mut self, tasks: u64) {
-        self.visited += tasks;
+    fn lock(&mut self, position: usize, visited: u32) {
+        if !self.is_local(position) {
+            self.locked.push((position, visited));
+        }
+    }
+
+    /// The locks of queues of no CPU that were taken since the last time: a number of the queue, and the tasks that were
+    /// looked at.
+    pub fn take_locked(&mut self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let first = self.machine.cpu_count();
+        self.locked.drain(..).map(move |(position, visited)| ((position - first) as u32, visited))
+    }
+
+    /// Tasks of a queue were visited, or skipped, under its lock.
+    #[inline]
+    pub fn visit(&mut self, position: usize, tasks: usize) {
+        self.visited += tasks as u64;
+        self.lock(position, tasks as u32);
     }
 
     /// Number of queued tasks that were visited, or skipped, so far.

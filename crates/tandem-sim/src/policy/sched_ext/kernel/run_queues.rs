@@ -89,6 +89,10 @@ impl RunQueues {
         &self.queues
     }
 
+    pub fn queues_mut(&mut self) -> &mut Queues {
+        &mut self.queues
+    }
+
     pub fn pending_mut(&mut self) -> &mut Pending {
         &mut self.pending
     }
@@ -244,10 +248,15 @@ impl RunQueues {
 
     /// Removes a task from its queue, if it is in one.
     pub fn leave_queue(&mut self, state: &mut State, task: TaskId) {
+        self.leave_queue_after(state, task, 0);
+    }
+
+    /// The same after a look at so many tasks there under the same lock.
+    fn leave_queue_after(&mut self, state: &mut State, task: TaskId, visited: u32) {
         if let Custody::Queue(position, place) =
             std::mem::replace(&mut self.tasks[task].custody, Custody::None)
         {
-            self.queues.leave(state, position, place);
+            self.queues.leave(state, position, place, visited);
             if self.tasks[task].is_immediate && self.queues.is_local(position) {
                 self.cpus[position].immediate_count -= 1;
             }
@@ -269,10 +278,10 @@ impl RunQueues {
     /// (`scx_bpf_dsq_move_to_local()`).
     pub fn move_first(&mut self, state: &mut State, position: usize, cpu: usize, flags: u64) -> bool {
         let tasks = &self.tasks;
-        let Some(task) = self.queues.find(position, |task| tasks.may_run(state, task, cpu)) else {
+        let Some((task, visited)) = self.queues.find(position, |task| tasks.may_run(state, task, cpu)) else {
             return false;
         };
-        self.leave_queue(state, task);
+        self.leave_queue_after(state, task, visited);
         self.join(state, task, cpu, flags & !SCX_ENQ_DSQ_PRIQ);
         true
     }
