@@ -49,9 +49,15 @@ pub struct Options {
     /// How many seeds, each a boot for every scheduler
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub seeds: u32,
-    /// Boot only what has left no records here before
+    /// Where records of boots go, a folder for each [default: target/debug/vm/arena]
+    #[arg(long, value_name = "DIR")]
+    pub records: Option<PathBuf>,
+    /// Boot only what has left no records there before
     #[arg(long)]
     pub resume: bool,
+    /// Boot nothing: rank those that have left records there
+    #[arg(long)]
+    pub recorded: bool,
     /// Write every value into a file, as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
@@ -72,37 +78,39 @@ struct Plan<'a> {
 pub fn run(options: &Options) -> Result<()> {
     let objects = [Object::compiled()?, Object::all(&options.objects)?].concat();
     let contenders = Contender::all(&ARENA, &objects)?;
-    let kernel = find_kernel(&options.kernel)?;
     let programs = programs_folder()?;
     let work = programs.join("vm").join(ARENA.name);
-    fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
-    let initramfs = work.join("initramfs");
-    initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work, |archive| {
-        objects::add(archive, &objects, &programs, &options.kernel)
-    })?;
-
+    let records = options.records.as_ref().unwrap_or(&work);
     let mut plans = Vec::new();
     for seed in 1..=options.seeds {
         plans.extend(contenders.iter().map(|contender| Plan {
             contender,
             seed,
-            folder: work.join(format!("{}-{seed}", contender.name)),
+            folder: records.join(format!("{}-{seed}", contender.name)),
         }));
     }
     let (old, new): (Vec<&Plan<'_>>, Vec<&Plan<'_>>) =
-        plans.iter().partition(|plan| options.resume && has_all(&plan.folder));
+        plans.iter().partition(|plan| (options.resume || options.recorded) && has_all(&plan.folder));
     let mut folders: Vec<PathBuf> = old.into_iter().map(|plan| plan.folder.clone()).collect();
-    let boot = |plan: &&Plan<'_>| boot(plan, &kernel, &initramfs);
-    in_parallel(
-        &new,
-        options.jobs,
-        |_| 0,
-        boot,
-        |folder: Result<Option<PathBuf>>| {
-            folders.extend(folder?);
-            Ok(())
-        },
-    )?;
+    if !options.recorded {
+        fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
+        let kernel = find_kernel(&options.kernel)?;
+        let initramfs = work.join("initramfs");
+        initramfs::pack(&initramfs, &programs, &options.kernel.join("modules"), &work, |archive| {
+            objects::add(archive, &objects, &programs, &options.kernel)
+        })?;
+        let boot = |plan: &&Plan<'_>| boot(plan, &kernel, &initramfs);
+        in_parallel(
+            &new,
+            options.jobs,
+            |_| 0,
+            boot,
+            |folder: Result<Option<PathBuf>>| {
+                folders.extend(folder?);
+                Ok(())
+            },
+        )?;
+    }
 
     let ranks = compare(&contenders, &agreement::read_records(&folders)?)?;
     if let Some(file) = &options.csv {
