@@ -68,14 +68,18 @@ fn a_search_begins_at_its_node_and_leaves_it_only_if_no_cpu_idles_there() {
         }
         // Where there is one node, no other one is found.
         let [near, far, nowhere] = sums;
-        assert!(near > 100 && nowhere > 100 && (far > 100) == !machine.starts_with('1'), "{machine}: {sums:?}");
+        assert!(
+            near > 100 && nowhere > 100 && (far > 20) == !machine.starts_with('1'),
+            "{machine}: {sums:?}"
+        );
     }
 }
 
 #[test]
 fn a_sibling_that_idles_is_chosen_before_other_cpus_where_no_core_idles() {
     for flags in [KEEP, "SCX_OPS_KEEP_BUILTIN_IDLE | SCX_OPS_ENQ_EXITING"] {
-        let found = found(("2x4x2", 16), 20, THE_KERNELS_CHOICE, flags).unwrap_or_else(|error| panic!("{error}"));
+        let found =
+            found(("2x4x2", 16), 20, THE_KERNELS_CHOICE, flags).unwrap_or_else(|error| panic!("{error}"));
         assert!(found["sibling"] > 20 && found["near"] > found["sibling"], "{found:?}");
     }
 }

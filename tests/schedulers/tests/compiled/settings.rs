@@ -5,13 +5,17 @@ use std::sync::Arc;
 use tandem_sim::policy::sched_ext::OwnCounters;
 use tandem_sim::scenario::PolicySettings;
 
-/// Two hogs on one CPU.
+/// Two hogs on one CPU under a scheduler with these settings.
 fn two_hogs(scheduler: &str, settings: &str) -> String {
+    two_hogs_under(&file_with(scheduler, &format!("settings = {settings}")))
+}
+
+fn two_hogs_under(host: &str) -> String {
     format!(
         r#"length = "1s"
 machine = "xeon-e5620-2s"
 [policy]
-host = {}
+host = {host}
 [programs.hog]
 ops = [{{ forever = [{{ compute = "100us" }}, {{ count = "rounds" }}] }}]
 [[processes]]
@@ -19,8 +23,7 @@ group = "hogs"
 memory = "1GiB"
 affinity = {{ hard = "2" }}
 process = [{{ program = "hog", copies = 2 }}]
-"#,
-        file_with(scheduler, &format!("settings = {settings}"))
+"#
     )
 }
 
@@ -31,7 +34,8 @@ fn a_slice_is_as_long_as_its_setting() {
         for (scheduler, setting) in
             [("weighted", "slice_ns"), ("scx_bpfland", "slice_max"), ("scx_flash", "slice_max")]
         {
-            let metrics = run(&two_hogs(scheduler, &format!("{{ {setting} = {slice_ns} }}")));
+            let metrics =
+                run(&two_hogs_under(&file_with(scheduler, &format!("settings.{setting} = {slice_ns}"))));
             let task = tasks(&metrics, "hogs")[0];
             let run_ms = task.run_ns as f64 / 1e6 / task.dispatches as f64;
             assert!(

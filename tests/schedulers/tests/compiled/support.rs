@@ -1,6 +1,6 @@
 //! Scenarios whose schedulers are object files.
 
-use scheduler_tests::object;
+use scheduler_tests::{WITH_RECIPES, object, recipe};
 use std::path::Path;
 use std::sync::Arc;
 use tandem_ebpf::{Code, Engine};
@@ -9,14 +9,20 @@ use tandem_sim::metrics::{RunMetrics, TaskMetrics};
 use tandem_sim::policy::sched_ext::SchedExtSettings;
 use tandem_sim::scenario::{PolicySettings, Scenario};
 
-/// A scheduler as a scenario has it.
+/// A scheduler as a scenario has it, a published one with its recipe.
 pub fn file(scheduler: &str) -> String {
-    format!("{{ object = \"{}\" }}", object(scheduler).display())
+    file_with(scheduler, "")
 }
 
-/// The same with settings, which are separated by commas.
-pub fn file_with(scheduler: &str, settings: &str) -> String {
-    format!("{{ object = \"{}\", {settings} }}", object(scheduler).display())
+/// The same with more keys, which are separated by commas. A recipe has a key in each line.
+pub fn file_with(scheduler: &str, more: &str) -> String {
+    let recipe = match WITH_RECIPES.contains(&scheduler) {
+        true => recipe(scheduler).unwrap_or_else(|error| panic!("the recipe of {scheduler}: {error}")),
+        false => String::new(),
+    };
+    let keys = recipe.lines().filter(|line| !line.starts_with('#')).chain([more]);
+    let keys: String = keys.filter(|key| !key.is_empty()).map(|key| format!(", {key}")).collect();
+    format!("{{ object = \"{}\"{keys} }}", object(scheduler).display())
 }
 
 /// A scenario, or its error. The kernel has no threads of its own: figures are those of the tasks listed.
