@@ -585,7 +585,8 @@ fn a_dash_is_standard_input_as_often_as_it_is_read() {
     let machines = ["--machine", "1x2x1", "--machine", "2x2x1"];
     tandem().args(compare).args(machines).write_stdin(text).assert().success();
     for verb in [&["sim", "-"][..], &compare] {
-        let output = tandem().args(verb).write_stdin("length = \"2ms\"\nlenght = 1\n").output().expect("it starts");
+        let output =
+            tandem().args(verb).write_stdin("length = \"2ms\"\nlenght = 1\n").output().expect("it starts");
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.starts_with("tandem: standard input:2: "), "{message}");

@@ -44,7 +44,7 @@ pub(super) fn charge_decision(
 
 /// Charges the CPU for the queues that the policy locked on its behalf.
 #[inline]
-fn charge_locked(kernels: &mut Kernels, processors: &mut Processors, on: CpuRef) {
+pub(super) fn charge_locked(kernels: &mut Kernels, processors: &mut Processors, on: CpuRef) {
     if !kernels[on.kernel].outbox_mut().has_locked() {
         return;
     }

@@ -1,6 +1,6 @@
 //! Scheduling at one level: wake-ups, ticks, decisions and switches, the same for the host and for guests.
 
-use super::decision_cost::{charge_decision, charge_queues};
+use super::decision_cost::{charge_decision, charge_locked, charge_queues};
 use super::presence::{Presence, take};
 use super::{CpuRef, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
@@ -90,6 +90,7 @@ impl<O: Observer> System<O> {
         }
         self.kernels[by.kernel][task].wake(now_ns);
         self.make_runnable(by.kernel, task, cpu, reason, Some((by.cpu, waker)), now_ns);
+        charge_locked(&mut self.kernels, &mut self.processors, by);
         self.deliver_kicks(by, now_ns);
         self.returns_to_task(by, now_ns);
     }

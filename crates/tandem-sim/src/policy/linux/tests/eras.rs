@@ -40,7 +40,7 @@ fn asked(hand: &mut Hand, question: impl FnOnce(&mut Linux, &mut Context<'_>)) -
         kicked: &mut kicked,
         peers_scanned: &mut 0,
         locked: &mut Vec::new(),
-            shared_locked: &mut Vec::new(),
+        shared_locked: &mut Vec::new(),
         alarms: &mut Vec::new(),
         later: &mut later,
         failure: &mut None,

@@ -39,7 +39,13 @@ impl Index<usize> for Queues {
 impl Queues {
     /// No queues yet; earlier visits count.
     pub fn new(machine: &Arc<Machine>, visited: u64) -> Self {
-        Self { machine: Arc::clone(machine), queues: Vec::new(), own: NumberMap::default(), visited, locked: Vec::new() }
+        Self {
+            machine: Arc::clone(machine),
+            queues: Vec::new(),
+            own: NumberMap::default(),
+            visited,
+            locked: Vec::new(),
+        }
     }
 
     /// Makes the local queue of the next CPU.
