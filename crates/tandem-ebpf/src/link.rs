@@ -28,7 +28,11 @@ impl Image {
     pub fn link(object: &[u8], environment: &Environment) -> Result<Self, LoadError> {
         let object = Object::parse(object)?;
         let btf = object.section(".BTF").ok_or_else(|| {
-            LoadError("the object has no information about its types: compile it with clang -g".into())
+            LoadError(
+                "the object has no information about its types: its source defines nothing, or it was compiled without \
+                 clang's -g"
+                    .into(),
+            )
         })?;
         let btf = Btf::parse(btf)?;
         let records = match object.section(".BTF.ext") {

@@ -15,7 +15,9 @@ pub struct Precision<W> {
     pub first_stage: usize,
     /// How many make all intervals narrow enough; `None` if more than can be counted.
     pub wanted: Option<usize>,
-    /// Whether all intervals that a precision is asked of are that narrow.
+    /// Measures that a precision is asked of and that have no interval, as a run has none of them.
+    pub lacking: usize,
+    /// Whether all intervals that a precision is asked of are there, and that narrow.
     pub is_reached: bool,
     /// The widest of these intervals.
     pub widest: Option<W>,
@@ -39,12 +41,19 @@ impl<W: Interval> Precision<W> {
         if self.is_reached {
             return (format!("{asked_pct}% of the baseline, either way: reached"), None);
         }
-        let wanted =
-            self.wanted.map_or("more seeds than can be run".into(), |wanted| format!("{wanted} seeds"));
         let widest = self
             .widest
             .as_ref()
             .map(|widest| format!("the widest is {:.1}%, of {widest}", widest.half_width_pct()));
+        if self.lacking > 0 {
+            let words = format!(
+                "{asked_pct}% of the baseline, either way: NOT reached, as a run has none of {} of the measures",
+                self.lacking
+            );
+            return (words, widest);
+        }
+        let wanted =
+            self.wanted.map_or("more seeds than can be run".into(), |wanted| format!("{wanted} seeds"));
         (format!("{asked_pct}% of the baseline, either way: NOT reached, which takes {wanted}"), widest)
     }
 }

@@ -6,7 +6,7 @@ use crate::bar::Bar;
 use crate::out_file::OutFile;
 use crate::reproduce::{cancelled_by_interrupt, make_writable, parse_jobs};
 use crate::scenario_source;
-use crate::sim::{Format, Level, note_left_out, parse_level, parse_scheduler, parse_seed, parse_setting};
+use crate::sim::{each_once, Format, Level, note_left_out, parse_level, parse_scheduler, parse_seed, parse_setting};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::Write;
@@ -117,7 +117,7 @@ impl Match {
     fn new(args: &Args, path: &Path, machine: Option<&String>) -> Result<Self, BadInput> {
         let source = scenario_source::read(path)?;
         let scenario = one_line(&path.display().to_string());
-        let mut parameters: BTreeMap<String, Key> = args.settings.iter().cloned().collect();
+        let mut parameters = each_once(&args.settings)?;
         // A path begins here, not where the scenario lies.
         let file = machine.map(Path::new).filter(|path| path.is_file());
         let file = file.and_then(|path| Some(path.canonicalize().ok()?.to_str()?.to_owned()));
@@ -196,6 +196,15 @@ fn contenders(
     Ok(contenders)
 }
 
+/// What is given twice would count twice.
+fn refuse_twice<T: PartialEq>(what: &str, given: &[T], shown: impl Fn(&T) -> String) -> Result<(), BadInput> {
+    let again = given.iter().enumerate().find(|(at, one)| given[..*at].contains(one));
+    again.map_or(Ok(()), |(_, one)| {
+        let name = one_line(&shown(one));
+        Err(BadInput::new(format!("the {what} `{name}` is given twice; leave one out")))
+    })
+}
+
 /// Runs all and prints them side by side.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let scenarios = if args.all { scenario_source::ready()? } else { args.scenarios.clone() };
@@ -205,6 +214,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(BadInput::new("`--precision` needs an interval, which takes `--seeds 2` or more").into());
     }
     let runs = Runs { seed: args.seed, seeds, precision_pct: args.precision, jobs };
+    refuse_twice("scenario", &scenarios, |scenario| scenario.display().to_string())?;
+    refuse_twice("machine", &args.machines, String::clone)?;
     // What is wrong with the last one is said before the first one runs.
     let mut matches = Vec::new();
     for scenario in &scenarios {

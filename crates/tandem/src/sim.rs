@@ -6,6 +6,7 @@ mod watched;
 use crate::bar::Bar;
 use crate::reproduce::interrupt_flag;
 use crate::scenario_source;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use tandem_file::units::Duration;
@@ -60,7 +61,7 @@ pub struct Args {
     part: TracedPart,
     /// Print the scheduling domains of every Linux kernel, as it does when booted for debugging, and do not
     /// run
-    #[arg(long, conflicts_with_all = ["format", "stat", "trace"])]
+    #[arg(long, conflicts_with_all = ["format", "stat", "trace", "trace_from", "trace_to", "trace_vm", "trace_cpu"])]
     domains: bool,
 }
 
@@ -124,6 +125,17 @@ pub enum Format {
 /// A seed, of `tandem reproduce` too.
 pub fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("allowed are whole numbers from 0 to {}", u64::MAX))
+}
+
+/// Parameters by name, of `tandem compare` too. Of two values for one name it would not be clear which one is meant.
+pub fn each_once(settings: &[(String, Key)]) -> Result<BTreeMap<String, Key>, BadInput> {
+    let mut parameters = BTreeMap::new();
+    for (name, value) in settings {
+        if parameters.insert(name.clone(), value.clone()).is_some() {
+            return Err(BadInput::new(format!("`--set {}` is given twice; leave one out", one_line(name))));
+        }
+    }
+    Ok(parameters)
 }
 
 /// A parameter and its value, of `tandem compare` too.
@@ -196,7 +208,7 @@ fn counting(scenario: &Scenario) -> anyhow::Result<Scenario> {
 /// Runs the scenario and prints its metrics.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let source = scenario_source::read(&args.scenario)?;
-    let parameters = args.settings.iter().cloned().collect();
+    let parameters = each_once(&args.settings)?;
     let policy = policy(args)?;
     let scenario = source.build(&parameters, &policy).map_err(BadInput::new)?;
     if policy.guest.is_some() && !source.has_guests() {

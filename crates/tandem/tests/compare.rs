@@ -267,3 +267,16 @@ fn an_interrupt_is_answered_at_once_and_keeps_what_is_whole() {
     assert_eq!(command.wait().unwrap().code(), Some(1));
     assert!(output.is_empty() || output.contains("seed"), "{output}");
 }
+
+#[test]
+fn what_is_given_twice_is_refused() {
+    for twice in [
+        &["--machine", "1x2x1", "--machine", "1x2x1"][..],
+        &["--set", "a=1", "--set", "a=2"],
+        &["noisy-neighbour"],
+    ] {
+        let output = compare(&[&SHORT, &["--policy", "tandem"][..], twice].concat());
+        assert_eq!(output.status.code(), Some(2), "{twice:?}");
+        assert!(stderr(&output).contains("is given twice; leave one out"), "{}", stderr(&output));
+    }
+}

@@ -10,8 +10,8 @@
 //! the scenarios, its mean rank, and how often it is better or worse than the baseline beyond chance.
 //!
 //! **Limits.** Which scenarios there are decides who wins: a standing is of this list. Work does not count where it is
-//! the same whoever schedules, which brings factors closer to 1. What the first scheduler has none of has no factor: a
-//! scenario in which it starves a group altogether counts in ranks alone.
+//! the same whoever schedules, which brings factors closer to 1. Where a scheduler starves a group altogether, there is no
+//! factor: it is counted apart, comes last, and is worse than a baseline that lets all groups have something.
 
 use super::table::write_effect;
 use super::{Comparison, Figure, Row, Weight, figures};
@@ -76,14 +76,17 @@ pub struct Line {
 /// Where a scheduler stands.
 #[derive(Clone, Debug, Serialize)]
 pub struct Standing {
-    /// The geometric mean of its factors of the baseline, over the scenarios where it has one above zero.
+    /// The geometric mean of its factors of the baseline, over the scenarios where neither starves a group.
     pub factor: Option<f64>,
-    /// Its mean rank, from 1; those that are alike share theirs.
+    /// Its mean rank, from 1; those that are alike share theirs, and those that starve a group come last.
     pub rank: Option<f64>,
-    /// Scenarios in which it is better than the baseline beyond chance.
+    /// Scenarios in which it is better than the baseline beyond chance, or lets all groups have something where the
+    /// baseline starves one.
     pub better: usize,
-    /// Those in which it is worse.
+    /// Those in which it is worse, the other way round.
     pub worse: usize,
+    /// Those in which a group gets nothing in a run.
+    pub starved: usize,
 }
 
 impl Arena {
@@ -147,28 +150,42 @@ impl Figures {
 
 impl Standing {
     fn new(better: Better, lines: &[Line], contender: usize) -> Self {
-        let factor = |line: &Line| {
-            let factor = line.figures[contender].mean? / line.figures[0].mean?;
-            (factor.is_finite() && factor > 0.0).then_some(factor)
+        let factor = |line: &Line| Some(amount(&line.figures[contender])? / amount(&line.figures[0])?);
+        let word = |line: &Line| match [0, contender].map(|at| amount(&line.figures[at]).is_some()) {
+            [true, true] => line.figures[contender].interval_pct.map_or("", |interval| better.word(interval)),
+            [true, false] => "worse",
+            [false, true] => "better",
+            [false, false] => "",
         };
-        let words =
-            || lines.iter().filter_map(|line| Some(better.word(line.figures[contender].interval_pct?)));
+        let count = |counted: &str| lines.iter().filter(|line| word(line) == counted).count();
         Self {
             factor: mean(lines.iter().filter_map(factor).map(f64::ln)).map(f64::exp),
-            rank: mean(lines.iter().filter_map(|line| rank(better, &line.figures, contender))),
-            better: words().filter(|word| *word == "better").count(),
-            worse: words().filter(|word| *word == "worse").count(),
+            rank: mean(lines.iter().map(|line| rank(better, &line.figures, contender))),
+            better: count("better"),
+            worse: count("worse"),
+            starved: lines.iter().filter(|line| amount(&line.figures[contender]).is_none()).count(),
         }
     }
 }
 
+/// The mean of a figure; `None` if a group gets nothing in a run.
+fn amount(figure: &Figure) -> Option<f64> {
+    let is_some = |value: Option<f64>| value.is_some_and(|value| value > 0.0);
+    figure.mean.filter(|&mean| is_some(Some(mean)) && figure.values.iter().copied().all(is_some))
+}
+
 /// The rank of a contender, from 1.
-fn rank(better: Better, figures: &[Figure], contender: usize) -> Option<f64> {
-    let own = figures[contender].mean?;
-    let others = || figures.iter().filter_map(|figure| figure.mean);
-    let before = others().filter(|&other| if better == Better::Lower { other < own } else { other > own });
-    let alike = others().filter(|&other| other == own);
-    Some(before.count() as f64 + (alike.count() + 1) as f64 / 2.0)
+fn rank(better: Better, figures: &[Figure], contender: usize) -> f64 {
+    // The less, the better; without an amount, the worst.
+    let cost = |figure: &Figure| match (amount(figure), better) {
+        (None, _) => f64::INFINITY,
+        (Some(amount), Better::Lower) => amount,
+        (Some(amount), _) => -amount,
+    };
+    let own = cost(&figures[contender]);
+    let before = figures.iter().filter(|other| cost(other) < own).count();
+    let alike = figures.iter().filter(|other| cost(other) == own).count();
+    before as f64 + (alike + 1) as f64 / 2.0
 }
 
 fn work(comparison: &Comparison) -> Option<Vec<Figure>> {
@@ -220,12 +237,12 @@ impl fmt::Display for Arena {
                     writeln!(f)?;
                 }
             }
-            writeln!(f, "{:36}        factor   rank better  worse", "all of them")?;
+            writeln!(f, "{:36}        factor   rank better  worse starved", "all of them")?;
             for (at, standing) in figures.standings.iter().enumerate() {
                 let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
                 let (factor, rank) = (number(standing.factor), number(standing.rank));
-                let Standing { better, worse, .. } = standing;
-                writeln!(f, "{:36} [{}] {factor:>9} {rank:>6} {better:>6} {worse:>6}", "", at + 1)?;
+                let Standing { better, worse, starved, .. } = standing;
+                writeln!(f, "{:36} [{}] {factor:>9} {rank:>6} {better:>6} {worse:>6} {starved:>7}", "", at + 1)?;
             }
         }
         Ok(())
@@ -307,24 +324,33 @@ mod tests {
             if more {
                 sorted.reverse();
             }
+            // Zero is as nothing, and nothing comes last.
+            let sorted: Vec<f64> = sorted.into_iter().filter(|&mean| mean > 0.0).collect();
             for (contender, of) in figures.iter().enumerate() {
                 let places: Vec<f64> = (1u8..)
-                    .zip(&sorted)
-                    .filter(|(_, other)| Some(**other) == of.mean)
+                    .zip((0..figures.len()).map(|place| sorted.get(place)))
+                    .filter(|(_, other)| other.copied() == of.mean.filter(|&mean| mean > 0.0))
                     .map(|(place, _)| place.into())
                     .collect();
-                prop_assert_eq!(rank(better, &figures, contender), mean(places));
+                prop_assert_eq!(Some(rank(better, &figures, contender)), mean(places));
             }
         }
     }
 
     #[test]
-    fn what_the_baseline_has_none_of_counts_in_ranks_alone() {
+    fn who_starves_a_group_comes_last_and_is_counted_apart() {
         let line =
             |means: [f64; 2]| Line { scenario: 0, figures: means.map(|mean| figure(Some(mean))).into() };
         let standing = Standing::new(Better::Higher, &[line([0.0, 3.0]), line([1.0, 2.0])], 1);
         assert_eq!((standing.factor, standing.rank), (Some(2.0), Some(1.0)));
+        assert_eq!((standing.better, standing.worse, standing.starved), (1, 0, 0));
         let starved = Standing::new(Better::Higher, &[line([1.0, 0.0])], 1);
         assert_eq!((starved.factor, starved.rank), (None, Some(2.0)));
+        assert_eq!((starved.better, starved.worse, starved.starved), (0, 1, 1));
+        // A delay that a run has none of is no good one.
+        let mut delays = line([100.0, 1.0]);
+        delays.figures[1].values = vec![Some(1.0), None];
+        let starved = Standing::new(Better::Lower, &[delays], 1);
+        assert_eq!((starved.factor, starved.rank, starved.worse), (None, Some(2.0), 1));
     }
 }

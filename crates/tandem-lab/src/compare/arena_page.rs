@@ -26,7 +26,7 @@ struct Section<'a> {
     effects: Option<String>,
     rows: Vec<(&'a Entry, Vec<Cell>)>,
     /// Where each scheduler stands: what that is, and its values.
-    standings: [(&'static str, Vec<String>); 3],
+    standings: [(&'static str, Vec<String>); 4],
 }
 
 /// An effect.
@@ -80,6 +80,7 @@ impl Arena {
                     "Better, worse",
                     of_standings(&|standing| format!("{}, {}", standing.better, standing.worse)),
                 ),
+                ("A group gets nothing", of_standings(&|standing| standing.starved.to_string())),
             ],
         }
     }

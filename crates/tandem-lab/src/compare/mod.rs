@@ -127,10 +127,10 @@ impl Figure {
 pub struct Pooled {
     /// The group.
     pub group: String,
-    /// From the arrival of a request to its answer.
-    pub response: Vec<LatencyFigures>,
-    /// From a wake-up of a vCPU or a process to the moment it runs.
-    pub wakeup: Vec<LatencyFigures>,
+    /// From the arrival of a request to its answer; `None` if there was no answer.
+    pub response: Vec<Option<LatencyFigures>>,
+    /// From a wake-up of a vCPU or a process to the moment it runs; `None` if nothing woke up.
+    pub wakeup: Vec<Option<LatencyFigures>>,
     /// Both as distributions, by contender.
     #[serde(skip)]
     pub times: Vec<[tandem_sim::times::Times; 2]>,
@@ -234,7 +234,8 @@ pub fn compare(
     let times = times.into_inner().unwrap_or_else(PoisonError::into_inner).pooled;
     let pooled = groups.iter().enumerate().map(|(group, name)| {
         let times: Vec<_> = times.iter().map(|of_contender| of_contender[group].clone()).collect();
-        let figures = |which: usize| times.iter().map(|times| LatencyFigures::from(&times[which])).collect();
+        let of = |times: &tandem_sim::times::Times| (times.count() > 0).then(|| LatencyFigures::from(times));
+        let figures = |which: usize| times.iter().map(|times| of(&times[which])).collect();
         Pooled { group: (*name).to_owned(), response: figures(0), wakeup: figures(1), times: times.clone() }
     });
     Ok(Some(Comparison {

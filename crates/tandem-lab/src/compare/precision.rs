@@ -74,13 +74,17 @@ pub(super) fn outcome(
         Some(Widest { group, measure: row.measure.clone(), policy: at + 1, half_width_pct })
     });
     let widest = widest(intervals);
+    let lacks = |figure: &Figure| figure.values.iter().any(Option::is_none);
+    let lacking = asked(rows).filter(|(row, at, figure)| *at > 0 && (lacks(figure) || lacks(&row.figures[0])));
+    let lacking = lacking.count();
     // A mean over more seeds is another one, of which the same width is another share.
     let is_narrow = widest.as_ref().is_some_and(|widest| widest.half_width_pct <= asked_pct);
     Precision {
         asked_pct,
         first_stage,
         wanted: Some(wanted).filter(|&wanted| wanted < usize::MAX),
-        is_reached: seeds >= wanted || (seeds >= first_stage && is_narrow),
+        lacking,
+        is_reached: lacking == 0 && (seeds >= wanted || (seeds >= first_stage && is_narrow)),
         widest,
     }
 }

@@ -72,6 +72,7 @@ impl Plan {
             asked_pct: self.asked_pct,
             first_stage: self.first_stage,
             wanted: Some(wanted).filter(|&wanted| wanted < usize::MAX),
+            lacking: 0,
             is_reached: asked().all(|(at, wanted)| cells[at].runs.n >= wanted),
             widest: widest(asked().filter_map(|(at, _)| WidestEffect::of(&cells[at]))),
         })

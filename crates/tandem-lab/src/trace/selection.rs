@@ -51,6 +51,12 @@ impl Selection {
                 "the trace would end at {to_ns} ns, before it begins at {from_ns} ns; let it end later"
             ));
         }
+        if let Some(to_ns) = self.to_ns.filter(|&to_ns| to_ns > end_ns) {
+            return Err(format!(
+                "the trace would end at {to_ns} ns, but the run ends at {end_ns} ns, its warm-up included; let it end \
+                 earlier, or leave its end out"
+            ));
+        }
         if from_ns >= end_ns {
             return Err(format!(
                 "the trace would begin at {from_ns} ns, but the run ends at {end_ns} ns, its warm-up included; let it \

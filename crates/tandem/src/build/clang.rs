@@ -3,6 +3,7 @@
 use super::headers::{FOLDER, Headers};
 use anyhow::{Context, bail};
 use rustix::fs::{Access, access};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -22,6 +23,10 @@ const OLDEST: u32 = 18;
 const INSTRUCTIONS: &str = "-mcpu=v4";
 /// The first release that makes jump tables, which need Linux 6.19.
 const JUMP_TABLES: u32 = 22;
+/// What a source may cost, whoever wrote it: the largest of scx takes some seconds and some hundred megabytes. The compiler
+/// ends by itself after that, even if this command has ended before.
+const CPU_TIME_MAX_S: u64 = 120;
+const MEMORY_MAX: u64 = 8 << 30;
 
 /// A compiler that can be used.
 pub struct Clang {
@@ -110,6 +115,11 @@ impl Clang {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("{shown} cannot be run"))?;
+        for (resource, most) in [(Resource::Cpu, CPU_TIME_MAX_S), (Resource::As, MEMORY_MAX)] {
+            let limit = Rlimit { current: Some(most), maximum: Some(most) };
+            // It may have ended.
+            let _ = prlimit(Some(Pid::from_child(&child)), resource, limit);
+        }
         let mut object = Vec::new();
         if let Some(output) = child.stdout.take() {
             output.take(OBJECT_MAX.bytes + 1).read_to_end(&mut object).context(shown.clone())?;
@@ -119,6 +129,10 @@ impl Clang {
             return Err(BadInput::new(format!("the object is larger than {OBJECT_MAX}")).into());
         }
         match status.signal() {
+            Some(signal) if [Signal::XCPU, Signal::KILL].iter().any(|limit| limit.as_raw() == signal) => {
+                let what = format!("{shown} had {CPU_TIME_MAX_S} s of CPU time and did not come to an end");
+                Err(BadInput::new(what).into())
+            }
             Some(signal) => bail!("{shown} was ended by signal {signal}"),
             None => Ok(status.success().then_some(object)),
         }
