@@ -175,7 +175,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         Just((Some("node:1"), (8..16).collect())),
         Just((Some("all"), (0..16).collect())),
     ];
-    let at = || prop_oneof![1 => Just(None), 3 => (0..END_NS + 1_000_000).prop_map(Some)];
+    let at = || prop_oneof![1 => Just(None), 3 => (0..END_NS + 1).prop_map(Some)];
     let window = (at(), at()).prop_map(|ends| match ends {
         (Some(one), Some(other)) if one != other => (Some(one.min(other)), Some(one.max(other))),
         (Some(one), _) => (Some(one), None),
@@ -247,6 +247,7 @@ fn what_the_run_does_not_have_is_refused() {
             Selection { from_ns: Some(5), to_ns: Some(5), ..all() },
             "would end at 5 ns, before it begins at 5 ns",
         ),
+        (Selection { to_ns: Some(END_NS + 1), ..all() }, "would end at 50000001 ns, but the run ends at 50000000"),
         (Selection { from_ns: Some(END_NS), ..all() }, "the run ends at 50000000 ns, its warm-up included"),
         (
             Selection { vms: vec!["wbe".into()], ..all() },
