@@ -1,4 +1,8 @@
 //! Global data: addresses, pointers in it, and its variables.
+//!
+//! An array of one element that has a section of its own, of its name (`.data.NAME`), is one to which user space
+//! gives its length before it loads the object: `RESIZABLE_ARRAY` of scx's headers. Addresses are final when the
+//! object is linked, so it gets room for the largest machine then.
 
 use crate::btf::{SectionVariable, Type, TypeId};
 use crate::fault::LoadError;
@@ -60,7 +64,10 @@ impl<'a> Linker<'a> {
     pub(crate) fn lay_out_data(&mut self) -> Result<(), LoadError> {
         for (number, section) in self.object.sections.iter().enumerate() {
             if section.is_data() {
-                let bytes = section.bytes.to_vec();
+                let mut bytes = section.bytes.to_vec();
+                if let Some((_, _, length)) = self.resizable(number)? {
+                    bytes.resize(length, 0);
+                }
                 let address = match section.is_in_arena() {
                     true => self.layout.add_to_arena(section.name, bytes)?,
                     false => self.layout.add(section.name, bytes)?,
@@ -69,6 +76,30 @@ impl<'a> Linker<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The element's type and the number of elements of the array of any length that is a section, and the bytes
+    /// of all; `None` if the section is not such an array.
+    fn resizable(&self, section: usize) -> Result<Option<(TypeId, usize, usize)>, LoadError> {
+        let (name, bytes) = (self.object.sections[section].name, &self.object.sections[section].bytes);
+        let Some((".data" | ".rodata" | ".bss", of_variable)) = name.rsplit_once('.') else {
+            return Ok(None);
+        };
+        let Some((_, contents)) = self.btf.sections().find(|(known, _)| *known == name) else {
+            return Ok(None);
+        };
+        let [variable] = contents.variables[..] else { return Ok(None) };
+        let Type::Variable { of, .. } = self.btf.get(variable.id)? else { return Ok(None) };
+        let Type::Array { element, count: 1 } = self.btf.resolved(*of)? else { return Ok(None) };
+        let size = self.btf.size(*element)?;
+        if self.btf.name(variable.id) != of_variable
+            || size != bytes.len() as u64
+            || !(1..=RESIZABLE_SIZE_MAX as u64).contains(&size)
+        {
+            return Ok(None);
+        }
+        let count = (RESIZABLE_SIZE_MAX / size as usize).min(RESIZABLE_COUNT);
+        Ok(Some((*element, count, count * size as usize)))
     }
 
     /// Fills in the pointers in global data.
@@ -124,6 +155,13 @@ impl<'a> Linker<'a> {
                 if placed.is_static {
                     continue;
                 }
+                if let Some((element, count, length)) = self.resizable(placed.section)? {
+                    let is_setting = self.object.sections[placed.section].is_read_only();
+                    let of = self.types.add_array(element, count)?;
+                    let found = Variable { address, size: length, is_setting, of };
+                    variables.insert(placed.name.to_string(), found);
+                    continue;
+                }
                 let data = &self.object.sections[placed.section];
                 let size = self.btf.size(placed.of)?;
                 if placed.offset.checked_add(size).is_none_or(|end| end > data.bytes.len() as u64) {
@@ -144,3 +182,8 @@ impl<'a> Linker<'a> {
         Ok(variables)
     }
 }
+
+/// Elements for which an array of any length has room: CPUs of the largest kernel (`CONFIG_NR_CPUS`).
+const RESIZABLE_COUNT: usize = 8192;
+/// Bytes for which it has room at most.
+const RESIZABLE_SIZE_MAX: usize = 1 << 20;

@@ -106,6 +106,14 @@ impl<'a> Collector<'a> {
         Ok(first)
     }
 
+    /// The number of an array of elements of a type, which the object does not have.
+    pub fn add_array(&mut self, element: TypeId, count: usize) -> Result<DataTypeId, LoadError> {
+        let stride = usize::try_from(self.btf.size(element)?).unwrap_or(usize::MAX);
+        let element = self.add(element)?;
+        self.found.types.push(DataType::Array { element, stride, count });
+        Ok(DataTypeId(self.found.types.len() as u32 - 1))
+    }
+
     /// The table.
     pub fn finish(mut self) -> DataTypes {
         self.found.sizes = self.btf.structures().map(|(name, size)| (name.to_owned(), size.into())).collect();

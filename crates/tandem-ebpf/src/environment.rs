@@ -2,7 +2,7 @@
 
 use crate::kernel::KernelFunction;
 use crate::known::KnownResult;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The types, functions, variables and configuration that a kernel offers to programs.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,14 @@ pub struct Environment {
     pub functions: HashMap<&'static str, KernelFunction>,
     /// Functions that need no call, in the same way.
     pub known: HashMap<&'static str, KnownResult>,
+    /// Functions of the runtime that this kernel does not have.
+    pub lacks: HashSet<&'static str>,
+    /// The parameters and results of kfuncs, by name; a program that declares others does not mean the function.
+    ///
+    /// In parentheses: first the result, then the parameters. `v` is nothing, `i` a number, `e` an enumeration, `s` a
+    /// structure, parentheses a function, and `p` before one of these a pointer to it: `(ips)` is
+    /// `int f(struct x *)`. As in the kernel, sizes and names do not matter.
+    pub prototypes: HashMap<&'static str, &'static str>,
     /// Variables (`__ksym`), by name.
     pub variables: HashMap<&'static str, KernelVariable>,
     /// Values of the build configuration (`__kconfig`), with `LINUX_KERNEL_VERSION` among them.

@@ -5,9 +5,10 @@
 //! kernel has to have the name without its last flavour. Its own names may look as if they had one: the
 //! program adds another one then, so that `scx_bpf_dsq_insert___v2___compat` is `scx_bpf_dsq_insert___v2`.
 //!
-//! Limits: libbpf also compares the types of parameters and results. Here the name decides.
+//! A function with that name and other parameters or another result is not the one that the program means. As in
+//! libbpf (`bpf_core_types_are_compat()`), their number and kinds count, not their sizes and names.
 
-use crate::btf::{Type, TypeId, essential_name};
+use crate::btf::{Btf, Type, TypeId, essential_name};
 use crate::environment::Environment;
 use crate::fault::LoadError;
 use crate::helpers;
@@ -17,24 +18,72 @@ use crate::link::Linker;
 /// The meaning of a name that the object does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extern {
-    /// A function of the kernel.
-    Function,
+    /// A function of the kernel, with its prototype.
+    Function(TypeId),
     /// A variable of the kernel.
     Variable,
     /// A value of the kernel's configuration, at an address.
     Config(u64),
 }
 
+/// Why the kernel does not have the function that a program means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lack {
+    Absent,
+    /// It has one of that name with other parameters or another result.
+    Different,
+}
+
 /// The function of the kernel that a name means.
 pub(crate) fn find_function(name: &str, environment: &Environment) -> Option<Import> {
     let name = essential_name(name);
+    if environment.lacks.contains(name) {
+        return None;
+    }
     let kernel =
         || environment.functions.get(name).map(|&function| Import::Kernel(function, name.to_string()));
     let known = || environment.known.get(name).copied().map(Import::Known);
     helpers::is_runtime(name).map(Import::Runtime).or_else(known).or_else(kernel)
 }
 
+/// Whether a type is as a part of a prototype says, which is taken away from its text
+/// ([`Environment::prototypes`]).
+fn is_like(btf: &Btf, of: TypeId, text: &mut &str) -> Result<bool, LoadError> {
+    let Some(kind) = text.chars().next() else { return Ok(false) };
+    *text = &text[kind.len_utf8()..];
+    Ok(match (kind, btf.resolved(of)?) {
+        ('v', Type::Void)
+        | ('i', Type::Integer { .. })
+        | ('e', Type::Enumeration { .. })
+        | ('s', Type::Composite { .. }) => true,
+        ('p', Type::Pointer(to)) => is_like(btf, *to, text)?,
+        ('(', Type::Prototype { result, parameters }) => {
+            for part in [result].into_iter().chain(parameters) {
+                if text.starts_with(')') || !is_like(btf, *part, text)? {
+                    return Ok(false);
+                }
+            }
+            let is_all = text.starts_with(')');
+            *text = text.get(1..).unwrap_or("");
+            is_all
+        }
+        _ => false,
+    })
+}
+
 impl<'a> Linker<'a> {
+    /// The function of the kernel that a program means; if there is none, whether the kernel has one of that name.
+    pub(crate) fn function_of_kernel(&self, name: &str) -> Result<Result<Import, Lack>, LoadError> {
+        let Some(import) = find_function(name, self.environment) else { return Ok(Err(Lack::Absent)) };
+        let known = self.environment.prototypes.get(essential_name(name));
+        if let (Some(mut text), Some(Extern::Function(prototype))) = (known.copied(), self.externs.get(name))
+            && !is_like(self.btf, *prototype, &mut text)?
+        {
+            return Ok(Err(Lack::Different));
+        }
+        Ok(Ok(import))
+    }
+
     /// Finds the meaning of names that the object does not define, and lays out the configuration.
     pub(crate) fn read_externs(&mut self) -> Result<(), LoadError> {
         let btf = self.btf;
@@ -42,7 +91,7 @@ impl<'a> Linker<'a> {
             if section == ".ksyms" {
                 for variable in &contents.variables {
                     let kind = match btf.get(variable.id)? {
-                        Type::Function { .. } => Extern::Function,
+                        Type::Function { prototype } => Extern::Function(*prototype),
                         _ => Extern::Variable,
                     };
                     self.externs.insert(btf.name(variable.id), kind);
@@ -86,15 +135,15 @@ impl<'a> Linker<'a> {
         let symbol = &self.object.symbols[symbol];
         let name = symbol.name;
         match self.externs.get(name) {
-            Some(Extern::Function) => {
-                if find_function(name, self.environment).is_some() {
-                    return Ok(FUNCTION_EXISTS);
+            Some(Extern::Function(_)) => match self.function_of_kernel(name)? {
+                Ok(_) => Ok(FUNCTION_EXISTS),
+                Err(lack) => {
+                    if !symbol.is_weak {
+                        self.note_missing(name, program, lack);
+                    }
+                    Ok(0)
                 }
-                if !symbol.is_weak {
-                    self.note_missing(name, program);
-                }
-                Ok(0)
-            }
+            },
             Some(Extern::Variable) => match self.kernel_variable(name)? {
                 Some(address) => Ok(address),
                 None if symbol.is_weak => Ok(0),

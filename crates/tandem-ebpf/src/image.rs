@@ -34,6 +34,8 @@ pub struct Image {
     pub variables: BTreeMap<String, Variable>,
     /// The types of its variables, of elements of its maps, and of arguments of its programs.
     pub types: DataTypes,
+    /// The types of which programs make objects, by the numbers that they use for them.
+    pub objects: BTreeMap<u64, ObjectType>,
     /// Variables of the kernel that it refers to: name, and the address that stands for each.
     pub kernel_variables: Vec<(String, u64)>,
 }
@@ -48,6 +50,8 @@ impl Image {
     pub const VARIABLES: u64 = 4 << 48;
     /// See [`Image::VARIABLES`].
     pub const VARIABLE_SPACING: u64 = 1 << 20;
+    /// With the address of its memory, the address that stands for an object of which each CPU has its own.
+    pub const PER_CPU_OBJECTS: u64 = 5 << 48;
 
     /// The address behind global data where machine code finds, for each map that is an array, the address of
     /// its first value; 8 bytes a map.
@@ -125,6 +129,45 @@ pub struct Program {
     pub argument: Option<(DataTypeId, usize)>,
 }
 
+/// A type of which programs make objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectType {
+    /// The name of the structure.
+    pub name: String,
+    /// Bytes.
+    pub size: usize,
+    /// The nodes that it has for lists and trees, with their offsets.
+    pub nodes: Vec<(usize, NodeKind)>,
+    /// It has a counter of references (`struct bpf_refcount`).
+    pub is_counted: bool,
+}
+
+/// Kinds of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum NodeKind {
+    List,
+    Tree,
+}
+
+impl NodeKind {
+    /// The structure that it is in a program.
+    pub(crate) fn structure(self) -> &'static str {
+        match self {
+            Self::List => "bpf_list_node",
+            Self::Tree => "bpf_rb_node",
+        }
+    }
+
+    /// What has such nodes.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Tree => "tree",
+        }
+    }
+}
+
 /// A structure of callbacks and values.
 #[derive(Clone, Debug)]
 pub struct StructOps {
@@ -153,6 +196,21 @@ pub struct MapDefinition {
     pub max_entries: usize,
     /// Types of a key and of a value, if the object says them.
     pub types: [Option<DataTypeId>; 2],
+    /// The definition of the maps in it, of a map of maps.
+    pub inner: Option<Box<MapDefinition>>,
+    /// The maps that are in it from the beginning, of a map of maps: positions in an array, and numbers of maps.
+    pub initial: Vec<(u32, usize)>,
+}
+
+impl MapDefinition {
+    /// Whether a map of another definition may be in a map of maps instead of one of this definition.
+    pub(crate) fn stands_for(&self, other: &Self) -> bool {
+        let is_sized = matches!(self.kind, MapKind::Array | MapKind::PerCpuArray);
+        self.kind == other.kind
+            && self.key_size == other.key_size
+            && self.value_size == other.value_size
+            && (!is_sized || self.max_entries == other.max_entries)
+    }
 }
 
 /// Kinds of maps.
@@ -173,11 +231,18 @@ pub enum MapKind {
     Stack,
     PerfEventArray,
     Arena,
+    ArrayOfMaps,
+    HashOfMaps,
 }
 
 impl MapKind {
     /// Whether it has values of objects, by their addresses.
     pub(crate) fn is_storage(self) -> bool {
         matches!(self, Self::TaskStorage | Self::CgroupStorage)
+    }
+
+    /// Whether its values are maps.
+    pub fn is_of_maps(self) -> bool {
+        matches!(self, Self::ArrayOfMaps | Self::HashOfMaps)
     }
 }

@@ -127,6 +127,7 @@ impl Instance {
         let mut run = Run::new(&self.code, &mut self.state, kernel);
         let result = run.call_function(function.0, arguments, frame)?;
         run.held.check_released(&run.image.functions[function.0 as usize].name)?;
+        self.state.end_call();
         Ok(result)
     }
 

@@ -13,8 +13,8 @@
 //! Code runs as machine code (`compiler`) or in an interpreter, which is the reference: see [`Engine`].
 //!
 //! Limits: there is no verifier. An error in a program ends the call with a [`Fault`] when it happens. One
-//! thread at a time runs an instance, so atomic operations are ordinary ones. No maps in maps, no BPF lists and
-//! trees, no exceptions; linking an object names what is missing.
+//! thread at a time runs an instance, so atomic operations are ordinary ones. No exceptions; linking an object
+//! names what is missing.
 
 mod btf;
 mod compiler;
@@ -37,6 +37,8 @@ mod map_definition;
 mod maps;
 mod memory;
 mod object;
+mod object_types;
+mod objects;
 mod op;
 mod runtime;
 mod state;
@@ -49,7 +51,8 @@ pub use data_types::{DataField, DataType, DataTypeId, DataTypes};
 pub use environment::{Environment, FieldType, KernelEnum, KernelField, KernelStruct, KernelVariable};
 pub use fault::{Fault, LoadError};
 pub use image::{
-    DataSection, Function, FunctionId, Image, Import, MapDefinition, MapKind, Program, StructOps, Variable,
+    DataSection, Function, FunctionId, Image, Import, MapDefinition, MapKind, NodeKind, ObjectType, Program,
+    StructOps, Variable,
 };
 pub use instance::{Code, Engine, Instance};
 pub use kernel::{Kernel, KernelFunction};

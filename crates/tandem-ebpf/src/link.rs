@@ -3,18 +3,19 @@
 //! The linker decodes the programs, and all functions that they call or take the address of. The rest of the
 //! object does not matter: it may be for other kernels.
 
-use crate::btf::{Btf, CoreRecord, TypeId, read_records};
+use crate::btf::{Btf, CoreRecord, RecordKind, TypeId, read_records};
 use crate::core_relocation::relocate;
 use crate::data::Layout;
 use crate::data_types::{Collector, DataTypeId, DataTypes};
 use crate::decode::{Instruction, Linked, SLOT, decode};
 use crate::environment::Environment;
-use crate::externs::{Extern, find_function};
+use crate::externs::{Extern, Lack};
 use crate::fault::LoadError;
 use crate::helper_numbers::helper_name;
 use crate::image::{Function, FunctionId, Image, Program};
-use crate::map_definition::{DefinedMap, read_map};
+use crate::map_definition::{DefinedMap, offset_of_values, read_map};
 use crate::object::{Object, Relocation, RelocationKind, Symbol};
+use crate::object_types::read_object_type;
 use crate::op::Op;
 use std::collections::{BTreeMap, HashMap};
 
@@ -80,10 +81,10 @@ pub(crate) struct Linker<'a> {
     ids: HashMap<(usize, u64), FunctionId>,
     /// Reachable functions, by number: section, offset, and the program through which they were found.
     reached: Vec<(usize, u64, &'a str)>,
-    imports: HashMap<String, Option<u32>>,
+    imports: HashMap<String, Result<u32, Lack>>,
     poisons: HashMap<String, u32>,
     /// Functions that the kernel lacks, each with the first program that calls it.
-    missing: BTreeMap<&'a str, &'a str>,
+    missing: BTreeMap<(Lack, &'a str), &'a str>,
     image: Image,
 }
 
@@ -135,6 +136,7 @@ impl<'a> Linker<'a> {
                 variables: BTreeMap::new(),
                 types: DataTypes::default(),
                 kernel_variables: Vec::new(),
+                objects: BTreeMap::new(),
             },
         }
     }
@@ -150,16 +152,60 @@ impl<'a> Linker<'a> {
     fn read_maps(&mut self) -> Result<(), LoadError> {
         let btf = self.btf;
         let variables = btf.sections().filter(|(name, _)| *name == ".maps");
+        let mut of_maps = Vec::new();
         for variable in variables.flat_map(|(_, section)| &section.variables) {
             let Some(placed) = self.placed_variable(".maps", variable)? else { continue };
             let number = match read_map(placed.name, placed.of, btf, &mut self.types)? {
                 DefinedMap::Supported(definition) => {
+                    if definition.kind.is_of_maps() {
+                        of_maps.push((self.image.maps.len(), placed.section, placed.offset, placed.of));
+                    }
                     self.image.maps.push(definition);
                     Ok(self.image.maps.len() as u64 - 1)
                 }
                 DefinedMap::Unsupported(error) => Err(error),
             };
             self.maps.insert((placed.section, placed.offset), number);
+        }
+        for (map, section, offset, of) in of_maps {
+            self.read_initial_maps(map, (section, offset), of)?;
+        }
+        Ok(())
+    }
+
+    /// Finds the maps that are in a map of maps from the beginning.
+    fn read_initial_maps(
+        &mut self,
+        map: usize,
+        (section, offset): (usize, u64),
+        of: TypeId,
+    ) -> Result<(), LoadError> {
+        let object = self.object;
+        let contents = &object.sections[section];
+        let Some(values) = offset_of_values(of, self.btf)? else { return Ok(()) };
+        let begin = offset.saturating_add(values);
+        let others = self.maps.keys().filter(|key| key.0 == section && key.1 > offset);
+        let end = others.map(|key| key.1).min().unwrap_or(contents.bytes.len() as u64).max(begin);
+        for (&at, relocation) in contents.relocations.range(begin..end) {
+            let definition = &self.image.maps[map];
+            let cannot = |problem: String| LoadError(format!("map `{}` {problem}", definition.name));
+            let symbol = &object.symbols[relocation.symbol];
+            let addend = usize::try_from(at).ok().and_then(|at| contents.bytes.get(at..)?.first_chunk());
+            let addend = addend.map_or(0, |addend| u64::from_le_bytes(*addend));
+            let target = symbol.section.map(|section| (section, symbol.value.wrapping_add(addend)));
+            let number = target.and_then(|target| self.maps.get(&target)).ok_or_else(|| {
+                cannot(format!("has `{}` in it, which is not a map of the object", symbol.name))
+            })?;
+            let number = number.clone()? as usize;
+            let inner = &self.image.maps[number];
+            if definition.inner.as_ref().is_none_or(|expected| !inner.stands_for(expected)) {
+                return Err(cannot(format!("has map `{}` in it, which is of another type", inner.name)));
+            }
+            let position = ((at - begin) / 8) as u32;
+            if position as usize >= definition.max_entries {
+                return Err(cannot(format!("has no place {position} for map `{}`", inner.name)));
+            }
+            self.image.maps[map].initial.push((position, number));
         }
         Ok(())
     }
@@ -236,6 +282,11 @@ impl<'a> Linker<'a> {
     ) -> Result<Linked, LoadError> {
         let Location { section, offset, program } = place;
         if let Some(record) = self.records.get(&(section, offset)) {
+            if record.kind == RecordKind::TypeIdLocal
+                && let Some(found) = read_object_type(record.root, self.btf)?
+            {
+                self.image.objects.insert(record.root.0.into(), found);
+            }
             return Ok(match relocate(record, self.btf, self.environment, instruction)? {
                 Ok(linked) => linked,
                 Err(missing) => Linked::As(self.poison(missing.0)),
@@ -261,7 +312,7 @@ impl<'a> Linker<'a> {
             Some(&Relocation { symbol, kind: RelocationKind::Call }) if instruction.is_call() => {
                 let target = &self.object.symbols[symbol];
                 if target.section.is_none() {
-                    return Ok(Linked::As(self.kernel_call(target.name, target.is_weak, program)));
+                    return Ok(Linked::As(self.kernel_call(target.name, target.is_weak, program)?));
                 }
                 // The addend is in slots, and counts from the end of the instruction.
                 let addend = (instruction.imm + 1).wrapping_mul(SLOT as i64) as u64;
@@ -276,7 +327,7 @@ impl<'a> Linker<'a> {
                     let name = helper_name(instruction.imm as i32).ok_or_else(|| {
                         self.invalid(place, &format!("calls helper {}, which no kernel has", instruction.imm))
                     })?;
-                    self.kernel_call(name, false, program)
+                    self.kernel_call(name, false, program)?
                 }
                 1 => {
                     let start = offset.wrapping_add_signed((instruction.imm + 1) * SLOT as i64);
@@ -292,11 +343,11 @@ impl<'a> Linker<'a> {
     }
 
     /// A call of a function of the kernel.
-    fn kernel_call(&mut self, name: &'a str, is_weak: bool, program: &'a str) -> Op {
+    fn kernel_call(&mut self, name: &'a str, is_weak: bool, program: &'a str) -> Result<Op, LoadError> {
         let import = match self.imports.get(name) {
             Some(&import) => import,
             None => {
-                let import = find_function(name, self.environment).map(|import| {
+                let import = self.function_of_kernel(name)?.map(|import| {
                     self.image.imports.push(import);
                     self.image.imports.len() as u32 - 1
                 });
@@ -304,15 +355,20 @@ impl<'a> Linker<'a> {
                 import
             }
         };
-        match import {
-            Some(import) => Op::CallKernel { import },
-            None => {
+        Ok(match import {
+            Ok(import) => Op::CallKernel { import },
+            Err(lack) => {
                 if !is_weak {
-                    self.note_missing(name, program);
+                    self.note_missing(name, program, lack);
                 }
-                self.poison(format!("function `{name}`, which the simulated kernel does not have"))
+                self.poison(match lack {
+                    Lack::Absent => format!("function `{name}`, which the simulated kernel does not have"),
+                    Lack::Different => format!(
+                        "function `{name}`, which the simulated kernel has with other parameters or another result"
+                    ),
+                })
             }
-        }
+        })
     }
 
     fn poison(&mut self, reason: String) -> Op {
@@ -325,20 +381,31 @@ impl<'a> Linker<'a> {
     }
 
     /// Records that the kernel lacks a function that a program needs.
-    pub(crate) fn note_missing(&mut self, name: &'a str, program: &'a str) {
-        self.missing.entry(name).or_insert(program);
+    pub(crate) fn note_missing(&mut self, name: &'a str, program: &'a str, lack: Lack) {
+        self.missing.entry((lack, name)).or_insert(program);
     }
 
     fn check_nothing_is_missing(&self) -> Result<(), LoadError> {
-        if self.missing.is_empty() {
-            return Ok(());
+        let list = |lack: Lack| {
+            let found = self.missing.iter().filter(|((known, _), _)| *known == lack);
+            found.map(|((_, name), program)| format!("`{name}` (called by `{program}`)")).collect::<Vec<_>>()
+        };
+        let [absent, different] = [Lack::Absent, Lack::Different].map(list);
+        let mut problems = Vec::new();
+        if !absent.is_empty() {
+            problems.push(format!(
+                "the object needs functions that the simulated kernel does not have: {}",
+                absent.join(", ")
+            ));
         }
-        let list: Vec<String> =
-            self.missing.iter().map(|(name, program)| format!("`{name}` (called by `{program}`)")).collect();
-        Err(LoadError(format!(
-            "the object needs functions that the simulated kernel does not have: {}",
-            list.join(", ")
-        )))
+        if !different.is_empty() {
+            problems.push(format!(
+                "the object declares functions of the kernel with other parameters or results than the simulated \
+                 kernel's: {}",
+                different.join(", ")
+            ));
+        }
+        if problems.is_empty() { Ok(()) } else { Err(LoadError(problems.join("; "))) }
     }
 
     /// The address of a name that the object defines; `None` if it does not. See [`Linker::reach`].

@@ -184,6 +184,11 @@ impl Memory {
         }
     }
 
+    /// All words of 8 bytes at addresses that are multiples of 8.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        self.bytes[..self.used].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
+    }
+
     /// The bytes, for machine code: where they begin, and how many have addresses.
     pub(crate) fn raw(&mut self) -> (*mut u8, u64) {
         (self.bytes.as_mut_ptr(), self.used as u64)

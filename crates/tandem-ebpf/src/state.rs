@@ -2,9 +2,10 @@
 
 use crate::fault::Fault;
 use crate::helpers::{Timer, format};
-use crate::image::Image;
+use crate::image::{Image, MapDefinition};
 use crate::maps::{Map, RingBuffer, unsupported};
 use crate::memory::Memory;
+use crate::objects::Objects;
 use crate::runtime::Run;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,12 +20,17 @@ pub struct State {
     pub(crate) stack_top: u64,
     pub(crate) cpu_count: usize,
     pub(crate) maps: Vec<Map>,
-    map_names: Vec<String>,
+    /// Their definitions: those of the image first.
+    definitions: Vec<MapDefinition>,
+    /// See [`Image::places_of_arrays`].
+    places_of_arrays: u64,
     /// Maps that contain a value for each object of the kernel.
     storages: Vec<usize>,
     variables: Vec<Variable>,
     /// By the addresses of their structures.
     pub(crate) timers: BTreeMap<u64, Timer>,
+    /// Objects that programs have allocated.
+    pub(crate) objects: Objects,
     printed: VecDeque<String>,
     /// See [`State::instructions`].
     pub(crate) instructions: u64,
@@ -68,12 +74,19 @@ impl State {
             let contents = memory.allocate(Self::VARIABLE_SIZE * cpu_count)?;
             variables.push(Variable { name: name.clone(), stands_at: *stands_at, contents });
         }
-        let maps = image
-            .maps
-            .iter()
-            .enumerate()
-            .map(|(number, map)| Map::new(&mut memory, map, cpu_count, image.recent_values(number)));
-        let maps = maps.collect::<Result<Vec<_>, _>>()?;
+        let maps =
+            image.maps.iter().enumerate().map(|(number, map)| {
+                Map::new(&mut memory, map, cpu_count, Some(image.recent_values(number)))
+            });
+        let mut maps = maps.collect::<Result<Vec<_>, _>>()?;
+        for (map, definition) in maps.iter_mut().zip(&image.maps) {
+            let Map::MapOfMaps(map) = map else { continue };
+            for &(position, inner) in &definition.initial {
+                let mut key = position.to_le_bytes().to_vec();
+                key.resize(definition.key_size, 0);
+                map.set(&key, Image::MAPS + inner as u64);
+            }
+        }
         for (map, place) in maps.iter().zip((image.places_of_arrays()..).step_by(8)) {
             if let Map::Array(array) = map {
                 memory.store(place, 8, array.values)?;
@@ -86,10 +99,12 @@ impl State {
             stack_top: stack,
             cpu_count,
             maps,
-            map_names: image.maps.iter().map(|map| map.name.clone()).collect(),
+            definitions: image.maps.clone(),
+            places_of_arrays: image.places_of_arrays(),
             storages: (0..image.maps.len()).filter(|&map| is_storage(map)).collect(),
             variables,
             timers: BTreeMap::new(),
+            objects: Objects::default(),
             printed: VecDeque::new(),
             instructions: 0,
         })
@@ -97,7 +112,12 @@ impl State {
 
     /// The number of a map, by its name in the source.
     pub fn map(&self, name: &str) -> Option<usize> {
-        self.map_names.iter().position(|map| map == name)
+        self.definitions.iter().position(|map| map.name == name)
+    }
+
+    /// What a map is like.
+    pub fn map_definition(&self, map: usize) -> &MapDefinition {
+        &self.definitions[map]
     }
 
     /// The value that a map has for a key on a CPU (which matters in maps with values for each). Storage of
@@ -117,7 +137,7 @@ impl State {
             return Err(Fault(format!(
                 "an element of the map `{}` has a key of {key_size} bytes and a value of {value_size}, \
                  not of {} and {}",
-                self.map_names[map],
+                self.definitions[map].name,
                 key.len(),
                 value.len()
             )));
@@ -132,12 +152,97 @@ impl State {
         Ok(result? == 0)
     }
 
+    /// Gives a map that is still empty another number of elements, as user space does before it loads the object.
+    ///
+    /// # Errors
+    /// If the object itself says how many an array has, which its code relies on; or memory is used up.
+    pub fn resize_map(&mut self, map: usize, max_entries: usize) -> Result<(), Fault> {
+        let definition = &mut self.definitions[map];
+        let is_array = matches!(self.maps[map], Map::Array(_));
+        if is_array && definition.max_entries != 0 {
+            return Err(Fault(format!(
+                "the map `{}` has {} elements, as the object says, and cannot have another number",
+                definition.name, definition.max_entries
+            )));
+        }
+        definition.max_entries = max_entries;
+        let recent = self.maps[map].recent();
+        self.maps[map] = Map::new(&mut self.memory, definition, self.cpu_count, recent)?;
+        match &self.maps[map] {
+            Map::Array(array) => self.memory.store(self.places_of_arrays + 8 * map as u64, 8, array.values),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a map to be put into a map of maps, which says what it is like; returns its number. `max_entries`
+    /// is another number of elements than the map of maps says.
+    ///
+    /// # Errors
+    /// If the map is not of maps, an array would have another length, or memory is used up.
+    pub fn make_inner_map(&mut self, outer: usize, max_entries: Option<usize>) -> Result<usize, Fault> {
+        let mut definition = match &self.definitions[outer] {
+            MapDefinition { inner: Some(inner), .. } => (**inner).clone(),
+            other => return Err(Fault(format!("the map `{}` has no maps in it", other.name))),
+        };
+        definition.max_entries = max_entries.unwrap_or(definition.max_entries);
+        self.check_inner(outer, &definition)?;
+        let map = Map::new(&mut self.memory, &definition, self.cpu_count, None)?;
+        if definition.kind.is_storage() {
+            self.storages.push(self.maps.len());
+        }
+        self.maps.push(map);
+        self.definitions.push(definition);
+        Ok(self.maps.len() - 1)
+    }
+
+    /// Puts a map into a map of maps; returns whether there is room for it.
+    ///
+    /// # Errors
+    /// If the map is not of maps, or not of maps like that, or the key has another size.
+    pub fn set_inner_map(&mut self, outer: usize, key: &[u8], inner: usize) -> Result<bool, Fault> {
+        self.check_inner(outer, &self.definitions[inner])?;
+        let name = &self.definitions[outer].name;
+        match &mut self.maps[outer] {
+            Map::MapOfMaps(maps) if maps.key_size == key.len() => {
+                Ok(maps.set(key, Image::MAPS + inner as u64))
+            }
+            _ => Err(Fault(format!("a key of the map `{name}` does not have {} bytes", key.len()))),
+        }
+    }
+
+    fn check_inner(&self, outer: usize, inner: &MapDefinition) -> Result<(), Fault> {
+        let outer = &self.definitions[outer];
+        match &outer.inner {
+            Some(expected) if inner.stands_for(expected) => Ok(()),
+            Some(_) => Err(Fault(format!(
+                "the map `{}` cannot be in the map `{}`, which is for maps of another type or size",
+                inner.name, outer.name
+            ))),
+            None => Err(Fault(format!("the map `{}` has no maps in it", outer.name))),
+        }
+    }
+
     /// Drops the stored values of a task or cgroup that no longer exists, by the address of its structure.
     pub fn forget(&mut self, object: u64) {
-        for &map in &self.storages {
-            if let Map::Hash(storage) = &mut self.maps[map] {
-                storage.forget(&mut self.memory, &object.to_le_bytes());
-            }
+        for at in 0..self.storages.len() {
+            self.forget_in(self.storages[at], object);
+        }
+    }
+
+    /// Drops the value that a map has for a task or cgroup; returns whether there was one.
+    pub(crate) fn forget_in(&mut self, map: usize, object: u64) -> bool {
+        let Map::Hash(storage) = &mut self.maps[map] else { return false };
+        let existed = storage.forget(&mut self.memory, &object.to_le_bytes());
+        // Memory of objects is there while they are.
+        let _ = self.end_contents(map);
+        existed
+    }
+
+    /// A call from outside has ended: memory of objects that have gone is used again.
+    #[inline]
+    pub(crate) fn end_call(&mut self) {
+        if self.objects.wants_sweep() && self.stack_top == self.stack_end - Self::STACK_SIZE {
+            self.objects.sweep(&mut self.memory);
         }
     }
 
@@ -154,6 +259,11 @@ impl State {
             Map::PerfEventArray(events) => events.dropped,
             _ => 0,
         }
+    }
+
+    /// How many objects that programs have allocated live.
+    pub fn object_count(&self) -> usize {
+        self.objects.count()
     }
 
     /// The last texts that programs printed, one for each call.
@@ -194,6 +304,9 @@ impl State {
     /// The contents of a variable of the kernel on a CPU, by the address that programs use for it, or one
     /// inside it.
     pub(crate) fn variable_at(&self, address: u64, cpu: usize) -> Result<u64, Fault> {
+        if let Some(place) = self.objects.of_cpu(address, cpu) {
+            return Ok(place);
+        }
         let inside = |variable: &&Variable| {
             address.checked_sub(variable.stands_at).is_some_and(|offset| offset < Self::VARIABLE_SIZE as u64)
         };
@@ -217,7 +330,7 @@ impl State {
         }
     }
 
-    /// As [`Map::update`]; timers end with their elements.
+    /// As [`Map::update`]; timers and objects end with their elements.
     pub(crate) fn update(
         &mut self,
         map: usize,
@@ -226,27 +339,49 @@ impl State {
         flags: u64,
         cpu: usize,
     ) -> Result<u64, Fault> {
-        let result = self.maps[map].update(&mut self.memory, key, value, flags, cpu);
-        self.end_timers(map);
-        result
+        let replaced = self.value_with_objects(map, key, cpu)?;
+        let result = self.maps[map].update(&mut self.memory, key, value, flags, cpu)?;
+        if let (Some((value, places)), 0) = (replaced, result) {
+            let end = value + self.maps[map].value_size() as u64;
+            self.objects.release_all_in(&mut self.memory, value, end)?;
+            for place in places {
+                self.memory.store(place, 8, 0)?;
+            }
+        }
+        self.end_contents(map)?;
+        Ok(result)
     }
 
-    /// As [`Map::delete`]; timers end with their elements.
+    /// The value that an update replaces, if objects are in it: in fields, lists and trees at these addresses.
+    fn value_with_objects(&self, map: usize, key: u64, cpu: usize) -> Result<Option<(u64, Vec<u64>)>, Fault> {
+        if self.objects.are_nowhere() {
+            return Ok(None);
+        }
+        let key = self.memory.slice(key, self.maps[map].key_size())?;
+        let Some(value) = self.maps[map].find(&self.memory, key, cpu) else { return Ok(None) };
+        let places = self.objects.places_in(value, value + self.maps[map].value_size() as u64);
+        Ok((!places.is_empty()).then_some((value, places)))
+    }
+
+    /// As [`Map::delete`]; timers and objects end with their elements.
     pub(crate) fn delete(&mut self, map: usize, key: u64) -> Result<u64, Fault> {
-        let result = self.maps[map].delete(&mut self.memory, key);
-        self.end_timers(map);
-        result
+        let result = self.maps[map].delete(&mut self.memory, key)?;
+        self.end_contents(map)?;
+        Ok(result)
     }
 
-    /// Forgets the timers of an element that has been removed. The kernel may still report their expiry,
-    /// which then has no effect.
-    fn end_timers(&mut self, map: usize) {
-        if let Map::Hash(hash) = &mut self.maps[map]
-            && let Some(block) = hash.removed.take()
-            && !self.timers.is_empty()
-        {
-            let end = block + hash.block_size() as u64;
+    /// Forgets the timers of an element that has been removed, and releases its objects. The kernel may still
+    /// report the expiry of timers, which then has no effect.
+    fn end_contents(&mut self, map: usize) -> Result<(), Fault> {
+        let Map::Hash(hash) = &mut self.maps[map] else { return Ok(()) };
+        let Some(block) = hash.removed.take() else { return Ok(()) };
+        let end = block + hash.block_size() as u64;
+        if !self.timers.is_empty() {
             self.timers.retain(|timer, _| !(block..end).contains(timer));
+        }
+        match self.objects.are_nowhere() {
+            true => Ok(()),
+            false => self.objects.release_all_in(&mut self.memory, block, end),
         }
     }
 }

@@ -30,6 +30,7 @@ pub(crate) fn image(functions: &[(&str, &[Op])]) -> Image {
         programs: BTreeMap::new(),
         variables: BTreeMap::new(),
         kernel_variables: Vec::new(),
+        objects: BTreeMap::new(),
         types: DataTypes::default(),
     }
 }
@@ -41,7 +42,16 @@ pub(crate) fn scratch(bytes: usize) -> DataSection {
 
 /// A map.
 pub(crate) fn map(kind: MapKind, key_size: usize, value_size: usize, max_entries: usize) -> MapDefinition {
-    MapDefinition { name: format!("{kind:?}"), kind, key_size, value_size, max_entries, types: [None; 2] }
+    MapDefinition {
+        name: format!("{kind:?}"),
+        kind,
+        key_size,
+        value_size,
+        max_entries,
+        types: [None; 2],
+        inner: None,
+        initial: Vec::new(),
+    }
 }
 
 /// Functions of the runtime, as imports.

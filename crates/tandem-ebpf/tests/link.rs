@@ -1,6 +1,9 @@
 //! Objects compiled by clang, linked.
 
 mod common;
+#[path = "common/running.rs"]
+#[allow(dead_code)]
+mod running;
 
 use common::{compile, environment};
 use proptest::prelude::*;
@@ -157,6 +160,29 @@ const MAPS: &str = r#"
     static void *(*bpf_map_lookup_elem)(void *, const void *) = (void *)1;
 "#;
 
+/// `RESIZABLE_ARRAY` of scx's headers.
+#[test]
+fn an_array_of_any_length_has_room_for_the_largest_machine() {
+    let image = link(
+        r#"
+        u64 SEC(".data.clocks") clocks[1];
+        const volatile s32 SEC(".rodata.pairs") pairs[1];
+        u64 SEC(".data.other") one[1];
+        u64 SEC(".data.two") two[2];
+        SEC("syscall") u64 program(u64 *context) { return ++clocks[*context] + pairs[*context] + ++one[0] + ++two[1]; }
+        "#,
+    );
+    let size = |name: &str| (image.variables[name].size, image.variables[name].is_setting);
+    assert_eq!(size("clocks"), (8192 * 8, false));
+    assert_eq!(size("pairs"), (8192 * 4, true));
+    assert_eq!(size("one"), (8, false), "its section has another name");
+    assert_eq!(size("two"), (16, false));
+    let clocks = &image.variables["clocks"];
+    assert!(matches!(image.types.get(clocks.of), DataType::Array { stride: 8, count: 8192, .. }));
+    let section = image.sections.iter().find(|section| section.name == ".data.clocks").unwrap();
+    assert_eq!((section.address, section.bytes.len()), (clocks.address, clocks.size));
+}
+
 #[test]
 fn maps_are_defined_by_their_types() {
     let image = link(&format!(
@@ -274,6 +300,93 @@ fn functions_of_the_kernel_are_found_by_their_names_without_flavours() {
     );
     assert_ne!(returned(&image, "asks_present"), 0);
     assert_eq!(returned(&image, "asks_gone"), 0);
+}
+
+/// Declarations in C, and the prototypes that they are.
+const DECLARED: [(&str, &str); 17] = [
+    ("u64 NAME(void)", "(i)"),
+    ("void NAME(void)", "(v)"),
+    ("bool NAME(struct a *)", "(ips)"),
+    ("int NAME(const struct b *)", "(ips)"),
+    ("bool NAME(void *)", "(ipv)"),
+    ("bool NAME(u64 *)", "(ipi)"),
+    ("struct a *NAME(s32)", "(psi)"),
+    ("void *NAME(u64)", "(pvi)"),
+    ("u8 NAME(u64)", "(ii)"),
+    ("s64 NAME(u64, bool)", "(iii)"),
+    ("void NAME(struct a **)", "(vpps)"),
+    ("void NAME(enum e)", "(ve)"),
+    ("void NAME(alias *, enum e)", "(vpse)"),
+    ("int NAME(int (*)(struct a *, u64))", "(ip(ipsi))"),
+    ("int NAME(int (*)(struct a *))", "(ip(ips))"),
+    ("int NAME(void (*)(struct a *), struct b *)", "(ip(vps)ps)"),
+    // Never: as for libbpf, a structure that the object only names is none.
+    ("int NAME(struct unknown *, struct b *)", "(ipsps)"),
+];
+
+/// With a kernel that has all of these functions with one prototype, a program means those that have it.
+#[test]
+fn a_function_with_other_parameters_or_another_result_is_another_one() {
+    let mut source = String::from(
+        "struct a { u64 x; }; struct b { u32 y; }; enum e { ONE = 1 }; typedef const struct a alias;",
+    );
+    let mut calls = String::new();
+    for (number, (declared, _)) in DECLARED.iter().enumerate() {
+        let name = format!("bpf_f{number}___flavour");
+        source += &format!("extern {} __weak __ksym;\n", declared.replace("NAME", &name));
+        // The address alone, for each has other parameters.
+        calls += &format!("if ((u64)&{name}) found |= 1 << {number};\n");
+    }
+    source +=
+        &format!("SEC(\"syscall\") u64 program(u64 *context) {{ u64 found = 0; {calls} return found; }}");
+    let object = compile(&source, "v3");
+    let names: Vec<&'static str> =
+        (0..DECLARED.len()).map(|number| &*format!("bpf_f{number}").leak()).collect();
+    for (_, prototype) in DECLARED {
+        let mut kernel = environment();
+        for name in &names {
+            kernel.functions.insert(name, KernelFunction(7));
+            kernel.prototypes.insert(name, prototype);
+        }
+        let image = Image::link(&object, &kernel).unwrap();
+        let code =
+            std::sync::Arc::new(tandem_ebpf::Code::new(image, tandem_ebpf::Engine::Interpreted).unwrap());
+        let mut instance = tandem_ebpf::Instance::new(code, 1).unwrap();
+        let function = instance.image().programs["program"].function;
+        let found = instance.call(&mut running::NoKernel, function, [0; 5]).unwrap();
+        let same = |at: usize| DECLARED[at].1 == prototype && !DECLARED[at].0.contains("unknown");
+        let expected = (0..DECLARED.len()).filter(|&at| same(at)).map(|at| 1 << at).sum::<u64>();
+        assert_eq!(found, expected, "{prototype}");
+    }
+}
+
+#[test]
+fn a_function_that_must_be_there_and_is_another_one_is_an_error() {
+    let source = r#"
+        u64 scx_bpf_now(u64 wrong) __ksym;
+        u64 scx_bpf_absent(void) __ksym;
+        SEC("syscall") u64 program(u64 *context) { return scx_bpf_now(1) + scx_bpf_absent(); }
+    "#;
+    let mut kernel = environment();
+    kernel.prototypes.insert("scx_bpf_now", "(i)");
+    let error = Image::link(&compile(source, "v3"), &kernel).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the object needs functions that the simulated kernel does not have: `scx_bpf_absent` (called by `program`); \
+         the object declares functions of the kernel with other parameters or results than the simulated kernel's: \
+         `scx_bpf_now` (called by `program`)"
+    );
+    // A function of the runtime that this kernel lacks.
+    kernel = environment();
+    kernel.lacks.insert("bpf_preempt_disable");
+    let source = r#"
+        void bpf_preempt_disable(void) __ksym;
+        SEC("syscall") u64 program(u64 *context) { bpf_preempt_disable(); return 0; }
+    "#;
+    let object = compile(source, "v3");
+    assert!(Image::link(&object, &environment()).is_ok());
+    let error = Image::link(&object, &kernel).unwrap_err().to_string();
+    assert!(error.contains("does not have: `bpf_preempt_disable` (called by `program`)"), "{error}");
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(crate) enum Type<'a> {
         prototype: TypeId,
     },
     Prototype {
+        result: TypeId,
         parameters: Vec<TypeId>,
     },
     Variable {
@@ -155,7 +156,7 @@ impl<'a> Btf<'a> {
                     reader.u32()?;
                     parameters.push(TypeId(reader.u32()?));
                 }
-                Type::Prototype { parameters }
+                Type::Prototype { result: of, parameters }
             }
             14 => Type::Variable { of, is_static: reader.u32()? == 0 },
             15 => {
@@ -251,7 +252,7 @@ impl<'a> Btf<'a> {
     pub fn functions(&self) -> impl Iterator<Item = (&'a str, Option<TypeId>)> {
         self.types.iter().filter_map(|(name, found)| match found {
             Type::Function { prototype } => match self.get(*prototype) {
-                Ok(Type::Prototype { parameters }) => Some((*name, parameters.first().copied())),
+                Ok(Type::Prototype { parameters, .. }) => Some((*name, parameters.first().copied())),
                 _ => None,
             },
             _ => None,

@@ -97,7 +97,8 @@ impl Translator<'_> {
             return Ok(None);
         };
         let Some(map) = self.image.maps.get(number as usize) else { return Ok(None) };
-        if !matches!(map.kind, MapKind::Array | MapKind::PerCpuArray) {
+        // User space says how many elements one without a number has.
+        if !matches!(map.kind, MapKind::Array | MapKind::PerCpuArray) || map.max_entries == 0 {
             return Ok(None);
         }
         let (place, offset) = self.place_of(key, 0, 4);

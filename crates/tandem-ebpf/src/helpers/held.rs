@@ -28,13 +28,25 @@ pub(crate) struct Held {
     rcu_sections: u32,
     preemption_sections: u32,
     interrupt_sections: u32,
+    /// References to objects that it owns.
+    pub objects: u32,
 }
 
 impl Held {
+    /// The address of the lock that it holds.
+    pub fn lock(&self) -> Option<u64> {
+        self.lock
+    }
+
     /// Checks that a call of a function released everything.
     pub fn check_released(&self, function: &str) -> Result<(), Fault> {
         let held = match self {
             Self { lock: Some(_), .. } => "a lock",
+            Self { objects: count @ 1.., .. } => {
+                return Err(Fault(format!(
+                    "`{function}` returned with {count} references to objects that it neither dropped nor put away"
+                )));
+            }
             Self { rcu_sections: 1.., .. } => RCU,
             Self { preemption_sections: 1.., .. } => PREEMPTION,
             Self { interrupt_sections: 1.., .. } => INTERRUPTS,

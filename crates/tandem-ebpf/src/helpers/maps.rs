@@ -1,4 +1,4 @@
-//! Elements of maps, storage of tasks and cgroups, pointers in values.
+//! Elements of maps, storage of tasks and cgroups.
 
 use super::Table;
 use crate::fault::Fault;
@@ -17,7 +17,6 @@ pub(super) const TABLE: Table = &[
     ("bpf_task_storage_delete", storage_delete),
     ("bpf_cgrp_storage_get", storage_get),
     ("bpf_cgrp_storage_delete", storage_delete),
-    ("bpf_kptr_xchg", exchange_pointer),
 ];
 
 /// Storage: create the value if there is none.
@@ -95,20 +94,12 @@ fn storage_get(run: &mut Run, [map, object, value, flags, _]: [u64; 5], _: u64) 
 
 fn storage_delete(run: &mut Run, [map, object, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
     let map = run.state.map_number(map)?;
-    let state = &mut *run.state;
-    match &mut state.maps[map] {
+    match &run.state.maps[map] {
         _ if object == 0 => Ok(errno::EINVAL),
-        Map::Hash(storage) => {
-            let existed = storage.forget(&mut state.memory, &object.to_le_bytes());
+        Map::Hash(_) => {
+            let existed = run.state.forget_in(map, object);
             Ok(if existed { 0 } else { errno::ENOENT })
         }
         _ => Err(unsupported("storage of an object")),
     }
-}
-
-/// Puts a pointer into a value, and returns the previous one.
-fn exchange_pointer(run: &mut Run, [place, pointer, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
-    let old = run.state.memory.load(place, 8)?;
-    run.state.memory.store(place, 8, pointer)?;
-    Ok(old)
 }

@@ -5,9 +5,11 @@
 
 mod arenas;
 pub(crate) mod format;
+mod graphs;
 mod held;
 pub(crate) mod loops;
 mod maps;
+mod objects;
 mod perf_events;
 mod probing;
 mod ring_buffers;
@@ -30,6 +32,8 @@ type Table = &'static [(&'static str, Helper)];
 
 const TABLES: &[Table] = &[
     maps::TABLE,
+    objects::TABLE,
+    graphs::TABLE,
     ring_buffers::TABLE,
     perf_events::TABLE,
     arenas::TABLE,

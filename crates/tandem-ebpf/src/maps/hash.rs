@@ -29,7 +29,7 @@ pub(crate) struct Hash {
     first: u32,
     last: u32,
     /// Of storage: where machine code finds the values of some objects.
-    recent: Option<Recent>,
+    pub recent: Option<Recent>,
     /// The block of an element that an update or deletion has removed, for callers with further state of it.
     pub removed: Option<u64>,
 }
@@ -62,9 +62,9 @@ impl Hash {
     }
 
     /// As [`Hash::new`], for values of objects, whose keys are their addresses.
-    pub fn storage(definition: &MapDefinition, recent: Recent) -> Self {
+    pub fn storage(definition: &MapDefinition, recent: Option<Recent>) -> Self {
         let unlimited = MapDefinition { key_size: 8, max_entries: usize::MAX, ..definition.clone() };
-        Self { recent: Some(recent), ..Self::new(&unlimited, 1) }
+        Self { recent, ..Self::new(&unlimited, 1) }
     }
 
     #[inline]
@@ -142,7 +142,7 @@ impl Hash {
     pub fn forget(&mut self, memory: &mut Memory, key: &[u8]) -> bool {
         let position = self.position(memory, hash_of(key), key);
         if let Some(position) = position {
-            self.remove(memory, position);
+            self.removed = Some(self.remove(memory, position));
         }
         position.is_some()
     }

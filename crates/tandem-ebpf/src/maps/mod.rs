@@ -14,6 +14,7 @@
 mod arena;
 mod array;
 mod hash;
+mod map_of_maps;
 mod perf_event_array;
 mod queue;
 mod ring_buffer;
@@ -28,6 +29,7 @@ pub(crate) use arena::follow;
 use array::Array;
 use hash::Hash;
 pub(crate) use hash::Recent;
+use map_of_maps::MapOfMaps;
 pub(crate) use perf_event_array::PerfEventArray;
 use queue::Queue;
 pub(crate) use ring_buffer::RingBuffer;
@@ -61,6 +63,7 @@ pub(crate) enum Map {
     RingBuffer(RingBuffer),
     PerfEventArray(PerfEventArray),
     Arena(Arena),
+    MapOfMaps(MapOfMaps),
 }
 
 /// The key of an element.
@@ -72,13 +75,21 @@ pub(crate) enum Key {
     At(u64),
 }
 
+impl Key {
+    /// The number of an array's element from the bytes of its key.
+    fn index_of(key: &[u8]) -> Option<u32> {
+        key.try_into().ok().map(u32::from_le_bytes)
+    }
+}
+
 impl Map {
-    /// An empty map, for this many CPUs.
+    /// An empty map, for this many CPUs. A map of values of objects without `recent` is never searched by machine
+    /// code alone.
     pub fn new(
         memory: &mut Memory,
         definition: &MapDefinition,
         cpu_count: usize,
-        recent: Recent,
+        recent: Option<Recent>,
     ) -> Result<Self, Fault> {
         Ok(match definition.kind {
             MapKind::Array => Self::Array(Array::new(memory, definition, 1)?),
@@ -86,10 +97,11 @@ impl Map {
             MapKind::Hash | MapKind::LruHash => Self::Hash(Hash::new(definition, 1)),
             MapKind::PerCpuHash | MapKind::LruPerCpuHash => Self::Hash(Hash::new(definition, cpu_count)),
             MapKind::TaskStorage | MapKind::CgroupStorage => Self::Hash(Hash::storage(definition, recent)),
-            MapKind::Queue | MapKind::Stack => Self::Queue(Queue::new(memory, definition)?),
+            MapKind::Queue | MapKind::Stack => Self::Queue(Queue::new(definition)),
             MapKind::RingBuffer => Self::RingBuffer(RingBuffer::new(definition.max_entries)),
             MapKind::PerfEventArray => Self::PerfEventArray(PerfEventArray::new(definition)),
             MapKind::Arena => Self::Arena(Arena::new(definition)),
+            MapKind::ArrayOfMaps | MapKind::HashOfMaps => Self::MapOfMaps(MapOfMaps::new(definition)),
         })
     }
 
@@ -99,6 +111,7 @@ impl Map {
         match self {
             Self::Array(array) => Ok(array.value(memory.load(key, 4)?, cpu)),
             Self::Hash(hash) => hash.lookup(memory, key, cpu),
+            Self::MapOfMaps(maps) => maps.lookup(memory, key),
             _ => Err(unsupported("looking up an element")),
         }
     }
@@ -106,7 +119,7 @@ impl Map {
     /// As [`Map::lookup`], for callers outside of programs: this does not count as a use.
     pub fn find(&self, memory: &Memory, key: &[u8], cpu: usize) -> Option<u64> {
         let address = match self {
-            Self::Array(array) => array.value(u64::from(u32::from_le_bytes(key.try_into().ok()?)), cpu),
+            Self::Array(array) => array.value(Key::index_of(key)?.into(), cpu),
             Self::Hash(hash) => hash.find(memory, key, cpu),
             _ => 0,
         };
@@ -162,13 +175,21 @@ impl Map {
         }
     }
 
+    /// Where machine code finds values of this map.
+    pub fn recent(&self) -> Option<Recent> {
+        match self {
+            Self::Hash(hash) => hash.recent,
+            _ => None,
+        }
+    }
+
     /// Bytes of a value.
     pub fn value_size(&self) -> usize {
         match self {
             Self::Array(array) => array.value_size,
             Self::Hash(hash) => hash.value_size,
             Self::Queue(queue) => queue.value_size,
-            Self::RingBuffer(_) | Self::PerfEventArray(_) | Self::Arena(_) => 0,
+            Self::RingBuffer(_) | Self::PerfEventArray(_) | Self::Arena(_) | Self::MapOfMaps(_) => 0,
         }
     }
 
@@ -177,6 +198,7 @@ impl Map {
         match self {
             Self::Array(_) => 4,
             Self::Hash(hash) => hash.key_size,
+            Self::MapOfMaps(maps) => maps.key_size,
             _ => 0,
         }
     }

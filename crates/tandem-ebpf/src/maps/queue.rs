@@ -8,6 +8,7 @@ use crate::memory::Memory;
 /// A ring of values. A stack pops from the end to which it pushes.
 #[derive(Debug)]
 pub(crate) struct Queue {
+    /// The address of the first place; 0 before the first value comes: most queues of a map of maps stay empty.
     values: u64,
     pub value_size: usize,
     max_entries: usize,
@@ -18,22 +19,24 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub fn new(memory: &mut Memory, definition: &MapDefinition) -> Result<Self, Fault> {
-        let size = stride_of(definition.value_size).saturating_mul(definition.max_entries);
-        Ok(Self {
-            values: memory.allocate(size)?,
+    pub fn new(definition: &MapDefinition) -> Self {
+        Self {
+            values: 0,
             value_size: definition.value_size,
             max_entries: definition.max_entries,
             is_stack: definition.kind == MapKind::Stack,
             first: 0,
             count: 0,
-        })
+        }
     }
 
     /// Pushes the value at an address; with [`EXIST`] it replaces the oldest if there is no room.
     pub fn push(&mut self, memory: &mut Memory, value: u64, flags: u64) -> Result<u64, Fault> {
         if flags & NOEXIST != 0 || flags > EXIST {
             return Ok(errno::EINVAL);
+        }
+        if self.values == 0 && self.max_entries > 0 {
+            self.values = memory.allocate(stride_of(self.value_size).saturating_mul(self.max_entries))?;
         }
         if self.count == self.max_entries {
             if flags != EXIST || self.count == 0 {

@@ -1,5 +1,6 @@
 //! The functions of the kernel that programs may call, and the kernels that have them.
 
+use super::prototypes::prototypes;
 use super::settings::KernelVersion;
 use super::structures::TaskBlock;
 use super::types::{CpuStat, RunQueue, Task, enums_of, structs_of};
@@ -145,6 +146,23 @@ const KNOWN: &[(KnownResult, &str, Option<KernelVersion>, Option<KernelVersion>)
     (KnownResult::Field(task_field(offset_of!(TaskBlock, cgroup), Size::D)), "scx_bpf_task_cgroup", None, None),
 ];
 
+/// Functions of the runtime that came after 6.12: 6.16, and the names without `_impl`, 7.x.
+const NEW_IN_RUNTIME: &[&str] = &[
+    "bpf_list_front",
+    "bpf_list_back",
+    "bpf_rbtree_root",
+    "bpf_rbtree_left",
+    "bpf_rbtree_right",
+    "bpf_obj_new",
+    "bpf_obj_drop",
+    "bpf_percpu_obj_new",
+    "bpf_percpu_obj_drop",
+    "bpf_refcount_acquire",
+    "bpf_list_push_front",
+    "bpf_list_push_back",
+    "bpf_rbtree_add",
+];
+
 const fn task_field(offset: usize, size: Size) -> ObjectField {
     ObjectField { object: "a task", mark: offset_of!(TaskBlock, address) as u16, offset: offset as u16, size }
 }
@@ -179,6 +197,11 @@ pub fn environment(version: KernelVersion) -> Environment {
         enums: enums_of(version),
         functions: functions.collect(),
         known: known.collect(),
+        lacks: match version {
+            KernelVersion::V6_12 => NEW_IN_RUNTIME.iter().copied().collect(),
+            KernelVersion::V7_3 => Default::default(),
+        },
+        prototypes: prototypes().collect(),
         variables: [
             ("kernel_cpustat", per_cpu(CpuStat::SIZE)),
             ("runqueues", per_cpu(RunQueue::SIZE)),

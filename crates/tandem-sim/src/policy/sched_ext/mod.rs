@@ -32,6 +32,7 @@ mod cycle;
 mod functions;
 mod kernel;
 mod preparation;
+mod prototypes;
 mod questions;
 mod reload;
 mod scheduler;
