@@ -95,6 +95,10 @@ fn prepared(settings: &SchedExtSettings) -> Result<Preparation> {
         let offset = (address - variable.address) as usize;
         Ok(preparation::Patch { variable: name.clone(), offset, bytes: bytes.clone() })
     };
+    ensure!(
+        settings.preparation.sizes.is_empty() && settings.preparation.inner_maps.is_empty(),
+        "only the simulator gives maps their sizes, and makes maps in maps"
+    );
     let elements = settings.preparation.elements.iter().map(|element| preparation::Element {
         map: image.maps[element.map].name.clone(),
         key: element.key.clone(),

@@ -43,6 +43,8 @@ pub enum At {
     Llc(usize),
     Node(usize),
     Siblings(CpuId, CpuId),
+    /// One of a number of repetitions, which is no part of the machine.
+    Number(usize),
 }
 
 /// Words of the whole machine, which all parts have too.
@@ -76,6 +78,7 @@ impl At {
                 "node",
                 "capacity",
                 "sibling",
+                "thread",
                 "near",
                 "near_core",
                 "near_llc",
@@ -85,6 +88,7 @@ impl At {
             Self::Llc(_) => &["llc", "node", "count", "near", "near_node", "others", "other_count"],
             Self::Node(_) => &["node", "count", "others", "other_count", "caches", "cache_count"],
             Self::Siblings(..) => &["cpu", "sibling", "core", "llc", "node"],
+            Self::Number(_) => &["number"],
         };
         own.iter().chain(OF_MACHINE).copied()
     }
@@ -105,6 +109,7 @@ impl At {
             ("count", _) => number(self.cpus(machine).count()),
             ("sibling", Self::Siblings(_, sibling)) => number(sibling.index()),
             ("sibling", Self::Cpu(cpu)) => number(sibling_of(machine, cpu).index()),
+            ("number", Self::Number(at)) => number(at),
             ("core", Self::Core(at)) | ("llc", Self::Llc(at)) | ("node", Self::Node(at)) => number(at),
             ("caches", _) => list(self.caches(machine)),
             ("cache_count", _) => number(self.caches(machine).len()),
@@ -121,7 +126,7 @@ impl At {
 
     fn cpus(self, machine: &Machine) -> CpuMask {
         match self {
-            Self::Machine => machine.all_cpus().clone(),
+            Self::Machine | Self::Number(_) => machine.all_cpus().clone(),
             Self::Cpu(cpu) | Self::Siblings(cpu, _) => CpuMask::from_cpus(machine.cpu_count(), [cpu]),
             Self::Core(at) => machine.cores()[at].cpus.clone(),
             Self::Llc(at) => machine.llcs()[at].cpus.clone(),
@@ -170,6 +175,7 @@ fn of_cpu(machine: &Machine, cpu: CpuId, word: &str) -> Option<Value> {
         "node" => number(about.node.index()),
         // Permille, in units of 1024 as sched_ext has them.
         "capacity" => number(about.capacity_permille as usize * 1024 / 1000),
+        "thread" => number(machine.siblings(cpu).iter().take_while(|&other| other != cpu).count()),
         "near_core" => number(machine.siblings(cpu).count()),
         "near_llc" => number(machine.llc_cpus(cpu).count()),
         "near_node" => number(machine.node_cpus(about.node).count()),

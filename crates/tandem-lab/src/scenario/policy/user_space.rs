@@ -9,9 +9,11 @@ use super::words::Word;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use tandem_ebpf::{DataTypeId, Image, Value, Variable, listed};
+use tandem_ebpf::{DataTypeId, Image, MapDefinition, MapKind, Value, Variable, listed};
 use tandem_machine::Machine;
-use tandem_sim::policy::sched_ext::{Call, Element, KernelVersion, Preparation, environment};
+use tandem_sim::policy::sched_ext::{
+    Call, Element, InnerMap, InnerMapContents, KernelVersion, Preparation, environment,
+};
 
 /// The value of a setting of a scheduler from a file.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -29,8 +31,8 @@ pub enum SettingValue {
     Text(String),
     /// The elements of an array, from the first one on; of a map, tables with `key` and `value`.
     List(Vec<SettingValue>),
-    /// Members of a structure by their names; elements of an array by their positions; or `value` for `each`
-    /// part of the machine.
+    /// Members of a structure by their names; elements of an array by their positions; `value` for `each` part
+    /// of the machine; of a map, how many elements it has room for, `max_entries`, and `elements`.
     Table(BTreeMap<String, SettingValue>),
 }
 
@@ -92,7 +94,7 @@ impl UserSpace<'_> {
                 let patches = image.types.patches(name, (variable.of, variable.size), &value, &constant)?;
                 data.extend(patches.into_iter().map(|(at, bytes)| (variable.address + at as u64, bytes)));
             } else if let Some(map) = image.maps.iter().position(|map| map.name == *name) {
-                resolver.elements(map, value, &mut done.elements)?;
+                resolver.map(map, value, &mut done)?;
             } else if image.struct_ops.first().is_some_and(|ops| ops.name == *name) {
                 resolver.operations(name, value, &mut done.operations)?;
             } else {
@@ -215,52 +217,160 @@ impl Resolver<'_> {
         if at != At::Machine {
             return Err("an `each` stands inside of another one; write it out".to_owned());
         }
-        let SettingValue::Text(word) = each else { return Err(no_part("")) };
-        let part: Word<Part> = Word::of(word).ok_or_else(|| no_part(word))?;
-        At::each(self.machine, part.0).into_iter().map(of).collect()
+        match each {
+            SettingValue::Number(times @ 0..=TIMES_MAX) => {
+                (0..*times as usize).map(At::Number).map(of).collect()
+            }
+            SettingValue::Text(word) => {
+                let part: Word<Part> = Word::of(word).ok_or_else(|| no_part(word))?;
+                At::each(self.machine, part.0).into_iter().map(of).collect()
+            }
+            _ => Err(no_part("")),
+        }
     }
 
-    fn elements(&self, map: usize, value: &SettingValue, elements: &mut Vec<Element>) -> Result<(), String> {
+    /// What user space does to a map: how large it makes it, and what it puts there.
+    fn map(&self, map: usize, value: &SettingValue, done: &mut Preparation) -> Result<(), String> {
         let definition = &self.image.maps[map];
-        let name = &definition.name;
+        let (max_entries, elements) = self.size(&definition.name, value, At::Machine)?;
+        if let Some(max_entries) = max_entries {
+            let is_array = matches!(definition.kind, MapKind::Array | MapKind::PerCpuArray);
+            if is_array && definition.max_entries != 0 {
+                return Err(format!(
+                    "`{}` has {} elements, as the object says; `max_entries` is for arrays for which it does not",
+                    definition.name, definition.max_entries
+                ));
+            }
+            done.sizes.push((map, max_entries));
+        }
+        match elements {
+            Some(elements) if definition.kind.is_of_maps() => {
+                done.inner_maps.extend(self.inner_maps(map, elements)?);
+            }
+            Some(elements) => {
+                done.elements.extend(self.elements((map, definition), elements, At::Machine)?);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The number of elements that a map gets, and the elements.
+    fn size<'v>(
+        &self,
+        name: &str,
+        value: &'v SettingValue,
+        at: At,
+    ) -> Result<(Option<usize>, Option<&'v SettingValue>), String> {
+        let SettingValue::Table(table) = value else { return Ok((None, Some(value))) };
+        let elements = table.get("elements");
+        let Some(max_entries) =
+            table.get("max_entries").filter(|_| table.len() == 1 + usize::from(elements.is_some()))
+        else {
+            return Ok((None, Some(value)));
+        };
+        match self.value(max_entries, at)? {
+            Value::Number(count) if (1..=i128::from(u32::MAX)).contains(&count) => {
+                Ok((Some(count as usize), elements))
+            }
+            _ => Err(format!("`max_entries` of `{name}` is a number from 1 to {}", u32::MAX)),
+        }
+    }
+
+    /// The maps that a map of maps gets.
+    fn inner_maps(&self, map: usize, value: &SettingValue) -> Result<Vec<InnerMap>, String> {
+        let outer = &self.image.maps[map];
+        let Some(inner) = &outer.inner else { return Ok(Vec::new()) };
+        self.entries(&outer.name, value, &[], At::Machine, |table, at| {
+            let contents = match &table["value"] {
+                SettingValue::Text(name) => {
+                    let named = self.image.maps.iter().position(|map| map.name == *name);
+                    InnerMapContents::Named(named.ok_or_else(|| {
+                        let maps = listed(self.image.maps.iter().map(|map| &map.name));
+                        format!("`{}.value` names a map `{name:.60}`; there are {maps}", outer.name)
+                    })?)
+                }
+                value => {
+                    let (max_entries, elements) = self.size(&inner.name, value, at)?;
+                    let elements = elements.map(|elements| self.elements((0, inner), elements, at));
+                    InnerMapContents::New { max_entries, elements: elements.transpose()?.unwrap_or_default() }
+                }
+            };
+            let key = self.key(outer, &table["key"], at)?;
+            Ok(InnerMap { map, key, contents })
+        })
+    }
+
+    fn key(&self, map: &MapDefinition, value: &SettingValue, at: At) -> Result<Vec<u8>, String> {
+        self.part_of_element(
+            &format!("{}.key", map.name),
+            map.types[0],
+            map.key_size,
+            &self.value(value, at)?,
+        )
+    }
+
+    /// What each table of a list stands for, which has a `key` and a `value`, maybe some of these keys too, and
+    /// maybe `each`.
+    fn entries<T>(
+        &self,
+        name: &str,
+        value: &SettingValue,
+        optional: &[&'static str],
+        at: At,
+        entry: impl Fn(&BTreeMap<String, SettingValue>, At) -> Result<T, String>,
+    ) -> Result<Vec<T>, String> {
         let form = || {
+            let others: Vec<_> = optional.iter().map(|key| format!(" and `{key}`")).collect();
             format!(
-                "the elements of the map `{name}` are a list of tables with `key` and `value`, and maybe `each` and `cpu`"
+                "the elements of the map `{name}` are a list of tables with `key` and `value`, and maybe `each`{}",
+                others.concat()
             )
         };
-        let SettingValue::List(entries) = value else { return Err(form()) };
-        for entry in entries {
-            let SettingValue::Table(table) = entry else { return Err(form()) };
-            let (Some(key), Some(value)) = (table.get("key"), table.get("value")) else { return Err(form()) };
+        let SettingValue::List(tables) = value else { return Err(form()) };
+        let mut all = Vec::new();
+        for table in tables {
+            let SettingValue::Table(table) = table else { return Err(form()) };
             let mut keys = vec!["key", "value"];
-            keys.extend(table.contains_key("cpu").then_some("cpu"));
-            let element = |at: At| {
-                let bytes = |what: &str, of, size, value| {
-                    self.part_of_element(&format!("{name}.{what}"), of, size, &self.value(value, at)?)
-                };
-                let cpu = table.get("cpu").map(|cpu| {
-                    let number = match self.value(cpu, at)? {
-                        Value::Number(cpu) => {
-                            usize::try_from(cpu).ok().filter(|&cpu| cpu < self.machine.cpu_count())
-                        }
-                        _ => None,
-                    };
-                    number.ok_or_else(|| format!("`{name}.cpu` is no CPU of the machine"))
-                });
-                Ok(Element {
-                    map,
-                    cpu: cpu.transpose()?,
-                    key: bytes("key", definition.types[0], definition.key_size, key)?,
-                    value: bytes("value", definition.types[1], definition.value_size, value)?,
-                })
-            };
+            keys.extend(optional.iter().filter(|&&key| table.contains_key(key)));
+            if !keys.iter().all(|key| table.contains_key(*key)) {
+                return Err(form());
+            }
             match table.get("each") {
-                Some(each) => elements.extend(self.for_each(each, table, &keys, At::Machine, element)?),
-                None if table.len() == keys.len() => elements.push(element(At::Machine)?),
+                Some(each) => all.extend(self.for_each(each, table, &keys, at, |at| entry(table, at))?),
+                None if table.len() == keys.len() => all.push(entry(table, at)?),
                 None => return Err(form()),
             }
         }
-        Ok(())
+        Ok(all)
+    }
+
+    /// The elements of a map.
+    fn elements(
+        &self,
+        (map, definition): (usize, &MapDefinition),
+        value: &SettingValue,
+        at: At,
+    ) -> Result<Vec<Element>, String> {
+        let name = &definition.name;
+        self.entries(name, value, &["cpu"], at, |table, at| {
+            let cpu = table.get("cpu").map(|cpu| {
+                let number = match self.value(cpu, at)? {
+                    Value::Number(cpu) => {
+                        usize::try_from(cpu).ok().filter(|&cpu| cpu < self.machine.cpu_count())
+                    }
+                    _ => None,
+                };
+                number.ok_or_else(|| format!("`{name}.cpu` is no CPU of the machine"))
+            });
+            let value = self.part_of_element(
+                &format!("{name}.value"),
+                definition.types[1],
+                definition.value_size,
+                &self.value(&table["value"], at)?,
+            )?;
+            Ok(Element { map, cpu: cpu.transpose()?, key: self.key(definition, &table["key"], at)?, value })
+        })
     }
 
     /// A key or a value of a map, whose type the object may not say.

@@ -18,8 +18,12 @@ use tandem_machine::cpumask::CpuMask;
 pub struct Preparation {
     /// Numbers of the scheduler's operations (`struct sched_ext_ops`), by name; `None` removes a callback.
     pub operations: Vec<(String, Option<u64>)>,
+    /// Numbers of elements that maps get, by the maps' positions in [`Image::maps`].
+    pub sizes: Vec<(usize, usize)>,
     /// Elements of maps.
     pub elements: Vec<Element>,
+    /// Maps that are put into maps of maps.
+    pub inner_maps: Vec<InnerMap>,
     /// Programs that run before the scheduler starts.
     pub calls: Vec<Call>,
     /// Programs that run once it has its tasks.
@@ -39,6 +43,31 @@ pub struct Element {
     pub value: Vec<u8>,
 }
 
+/// A map that is put into a map of maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InnerMap {
+    /// The number of the map of maps: its position in [`Image::maps`].
+    pub map: usize,
+    /// The key's bytes.
+    pub key: Vec<u8>,
+    /// The map.
+    pub contents: InnerMapContents,
+}
+
+/// Where a map in a map of maps comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InnerMapContents {
+    /// It is one of the object's, by its position in [`Image::maps`].
+    Named(usize),
+    /// User space makes it.
+    New {
+        /// Another number of elements than the map of maps says.
+        max_entries: Option<usize>,
+        /// Its elements; their numbers of the map mean nothing.
+        elements: Vec<Element>,
+    },
+}
+
 /// A call of programs from user space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -56,9 +85,15 @@ impl Scheduler {
     /// Fills maps and runs programs.
     pub(super) fn prepare(&mut self) -> Result<(), Fault> {
         let settings = Arc::clone(&self.settings);
-        let Preparation { elements, calls, .. } = &settings.preparation;
+        let Preparation { sizes, elements, inner_maps, calls, .. } = &settings.preparation;
+        for &(map, max_entries) in sizes {
+            self.instance.state_mut().resize_map(map, max_entries)?;
+        }
         for element in elements {
-            self.set_element(element)?;
+            self.set_element(element, element.map)?;
+        }
+        for inner in inner_maps {
+            self.set_inner_map(inner)?;
         }
         self.make_calls(calls)
     }
@@ -79,8 +114,29 @@ impl Scheduler {
         Ok(())
     }
 
-    fn set_element(&mut self, element: &Element) -> Result<(), Fault> {
-        let definition = &self.instance.image().maps[element.map];
+    fn set_inner_map(&mut self, inner: &InnerMap) -> Result<(), Fault> {
+        let number = match &inner.contents {
+            InnerMapContents::Named(map) => *map,
+            InnerMapContents::New { max_entries, elements } => {
+                let number = self.instance.state_mut().make_inner_map(inner.map, *max_entries)?;
+                for element in elements {
+                    self.set_element(element, number)?;
+                }
+                number
+            }
+        };
+        let state = self.instance.state_mut();
+        match state.set_inner_map(inner.map, &inner.key, number)? {
+            true => Ok(()),
+            false => {
+                let name = &state.map_definition(inner.map).name;
+                Err(Fault(format!("the map `{name}` has no room for a map of the settings")))
+            }
+        }
+    }
+
+    fn set_element(&mut self, element: &Element, map: usize) -> Result<(), Fault> {
+        let definition = self.instance.state().map_definition(map);
         let name = definition.name.clone();
         let cpus = match definition.kind {
             MapKind::PerCpuArray | MapKind::PerCpuHash | MapKind::LruPerCpuHash => {
@@ -90,7 +146,7 @@ impl Scheduler {
         };
         for cpu in element.cpu.map_or(0..cpus, |cpu| cpu..cpu + 1) {
             let state = self.instance.state_mut();
-            if !state.set_element(element.map, &element.key, cpu, &element.value)? {
+            if !state.set_element(map, &element.key, cpu, &element.value)? {
                 return Err(Fault(format!("the map `{name}` has no room for an element of the settings")));
             }
         }
