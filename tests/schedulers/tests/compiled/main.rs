@@ -7,6 +7,7 @@ mod idle_nodes;
 mod immediate;
 mod levels;
 mod mistakes;
+mod objects;
 mod queue_locks;
 mod recipes;
 mod settings;

@@ -5,7 +5,7 @@ use scheduler_tests::{EXAMPLES, PUBLISHED};
 use tandem_sim::metrics::RunMetrics;
 
 /// Those that share time evenly between all tasks of the machine.
-const FAIR: [&str; 2] = ["fifo", "weighted"];
+const FAIR: [&str; 3] = ["fifo", "weighted", "tree"];
 /// The others do not promise that: this bound only shows that none starves.
 const UNEVEN: f64 = 0.6;
 
@@ -67,7 +67,7 @@ fn twice_the_weight_is_twice_the_time_where_weights_count() {
             "fifo" => 0.95..1.05,
             // Its central CPU ends others' turns as it decides.
             "central" => 0.9..1.1,
-            "weighted" => 1.95..2.05,
+            "weighted" | "tree" => 1.95..2.05,
             _ => 0.8..2.5,
         };
         assert!(expected.contains(&ratio), "{name}: {ratio}");
