@@ -224,9 +224,11 @@ impl State {
 
     /// Drops the stored values of a task or cgroup that no longer exists, by the address of its structure.
     pub fn forget(&mut self, object: u64) {
-        for at in 0..self.storages.len() {
-            self.forget_in(self.storages[at], object);
+        let storages = std::mem::take(&mut self.storages);
+        for &map in &storages {
+            self.forget_in(map, object);
         }
+        self.storages = storages;
     }
 
     /// Drops the value that a map has for a task or cgroup; returns whether there was one.

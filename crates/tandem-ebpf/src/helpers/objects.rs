@@ -21,13 +21,11 @@ pub(super) const TABLE: Table = &[
 ];
 
 fn make(run: &mut Run, [of, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
-    let cpu_count = None;
-    make_on(run, of, cpu_count, "bpf_obj_new")
+    make_on(run, of, None, "bpf_obj_new")
 }
 
 fn make_per_cpu(run: &mut Run, [of, ..]: [u64; 5], _: u64) -> Result<u64, Fault> {
-    let cpu_count = Some(run.state.cpu_count);
-    make_on(run, of, cpu_count, "bpf_percpu_obj_new")
+    make_on(run, of, Some(run.state.cpu_count), "bpf_percpu_obj_new")
 }
 
 fn make_on(run: &mut Run, of: u64, cpu_count: Option<usize>, function: &str) -> Result<u64, Fault> {

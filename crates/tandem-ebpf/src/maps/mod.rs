@@ -8,8 +8,8 @@
 //! Results are those of the kernel: 0, an address, or a negative error number. A fault is what a verifier
 //! would refuse.
 //!
-//! Limits: an update of an element overwrites locks and pointers in its value, which the kernel would leave
-//! alone.
+//! Limits: an update of an element overwrites locks and pointers to the kernel's objects in its value, which the
+//! kernel would leave alone, or release.
 
 mod arena;
 mod array;

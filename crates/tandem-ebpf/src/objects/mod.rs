@@ -148,7 +148,7 @@ impl Objects {
     ) -> Result<(u64, u64), Fault> {
         let object = self.around(node).ok_or_else(|| self.no_object(function, node))?;
         let offset = node - object;
-        let of = &types.get(&self.live[&object].of);
+        let of = types.get(&self.live[&object].of);
         if !of.is_some_and(|of| of.nodes.contains(&(offset as usize, kind))) {
             let name = of.map_or("an unknown type", |of| &of.name);
             return Err(Fault(format!(
