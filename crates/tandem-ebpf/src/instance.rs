@@ -126,7 +126,9 @@ impl Instance {
         let frame = self.state.stack_top + ARGUMENTS_SIZE + Run::FRAME_SIZE;
         let mut run = Run::new(&self.code, &mut self.state, kernel);
         let result = run.call_function(function.0, arguments, frame)?;
-        run.held.check_released(&run.image.functions[function.0 as usize].name)?;
+        if !run.held.is_nothing() {
+            run.held.check_released(&run.image.functions[function.0 as usize].name)?;
+        }
         self.state.end_call();
         Ok(result)
     }

@@ -28,6 +28,17 @@ pub enum KnownResult {
     /// Whether the CPU that is its first argument, of 32 bits, is in the set at its second: one bit each, in
     /// words of 64. CPUs that do not exist are in no set.
     CpuInSet,
+    /// An element of the array in the structure at its first argument; the index is its second one, of 32 bits.
+    Element(ArrayField),
+}
+
+/// An array of words of 64 bits in a structure, which also has the index of its last element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayField {
+    /// Offset of the index of the last element, a number of 32 bits with at least as many bits behind it, bytes.
+    pub last: u16,
+    /// Offset of the array, bytes.
+    pub first: u16,
 }
 
 /// A number in an object of the kernel, such as a task. An object contains its own address, which
@@ -65,6 +76,16 @@ impl KnownResult {
                 }
                 _ => Ok(0),
             },
+            Self::Element(array) => {
+                let (memory, index) = (&run.state.memory, second as i32);
+                let last = memory.load(first.wrapping_add(array.last.into()), 8)? as i32;
+                match u64::try_from(index) {
+                    Ok(at) if index <= last => {
+                        memory.load(first.wrapping_add(u64::from(array.first) + at * 8), 8)
+                    }
+                    _ => Ok(0),
+                }
+            }
         }
     }
 }

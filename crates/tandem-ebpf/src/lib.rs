@@ -56,7 +56,7 @@ pub use image::{
 };
 pub use instance::{Code, Engine, Instance};
 pub use kernel::{Kernel, KernelFunction};
-pub use known::{KnownResult, ObjectField};
+pub use known::{ArrayField, KnownResult, ObjectField};
 pub use memory::Memory;
 pub use op::{AluOp, AtomicOp, Condition, Op, Operand, Reg, Size, Swap};
 pub use state::State;

@@ -51,7 +51,8 @@ impl<'a> Run<'a> {
     /// How often a call of a function passes its [`crate::Op::MayGoto`]s before they jump, as in the kernel.
     pub const MAY_GOTO_MAX: u64 = 8 << 20;
 
-    /// A call that begins.
+    /// A call that begins. Inlined, so that it is written where it stays: one begins for every callback.
+    #[inline(always)]
     pub fn new(code: &'a Code, state: &'a mut State, kernel: &'a mut dyn Kernel) -> Self {
         Self {
             image: code.image(),

@@ -158,19 +158,23 @@ unsafe extern "C" fn fault(run: *mut Run<'_>, function: u64, instruction: u64, a
 }
 
 /// Runs Rust code for machine code, which continues with the result, or ends.
+#[inline(always)]
 fn guarded(run: &mut Run<'_>, call: impl FnOnce(&mut Run<'_>) -> Result<u64, Fault>) -> u64 {
     let known = run.last_word;
+    // What the closure returns is one number: results of several words would be copied twice.
     let result = catch_unwind(AssertUnwindSafe(|| {
         let result = call(run);
         run.refresh_memory();
         assert!(run.last_word >= known, "the kernel does not take memory away");
-        result
+        result.unwrap_or_else(|fault| {
+            run.fault = Some(fault);
+            run.ended = 1;
+            0
+        })
     }));
-    match result {
-        Ok(Ok(value)) => return value,
-        Ok(Err(fault)) => run.fault = Some(fault),
-        Err(panic) => run.panic = Some(panic),
-    }
-    run.ended = 1;
-    0
+    result.unwrap_or_else(|panic| {
+        run.panic = Some(panic);
+        run.ended = 1;
+        0
+    })
 }

@@ -7,7 +7,7 @@ use super::translate::Translator;
 use crate::helpers::STORAGE_CREATE;
 use crate::helpers::loops::ROUNDS_MAX;
 use crate::image::{Image, Import, MapKind};
-use crate::known::{KnownResult, ObjectField};
+use crate::known::{ArrayField, KnownResult, ObjectField};
 use crate::maps::{Recent, errno, stride_of};
 use crate::memory::Memory;
 use crate::runtime::Run;
@@ -87,6 +87,7 @@ impl Translator<'_> {
                 self.builder.ins().iconst(I64, 1)
             }
             KnownResult::CpuInSet => self.cpu_in_set()?,
+            KnownResult::Element(array) => self.element(array)?,
         })
     }
 
@@ -141,6 +142,37 @@ impl Translator<'_> {
         let bits = self.builder.ins().ushr(word, cpu);
         let bit = self.builder.ins().band_imm_u(bits, 1);
         self.builder.ins().jump(merged, &[BlockArg::Value(bit)]);
+        // The checks here do not hold on the other path.
+        self.inside = inside;
+        self.go_on_in(merged);
+        Ok(result)
+    }
+
+    fn element(&mut self, array: ArrayField) -> Result<Value, String> {
+        let offset =
+            |offset: u16| i16::try_from(offset).map_err(|_| format!("no structure is like {array:?}"));
+        let (last_at, first_at) = (offset(array.last)?, offset(array.first)?);
+        let (structure, index) = (self.get(1)?, self.part(2, I32)?);
+        let (place, offset) = self.place_of(structure, last_at, 8);
+        let flags = access(self.memory);
+        let last = self.builder.ins().load(I32, flags, place, offset);
+        let is_beyond = self.builder.ins().icmp(IntCC::SignedGreaterThan, index, last);
+        let is_negative = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, index, 0);
+        let is_none = self.builder.ins().bor(is_beyond, is_negative);
+        let (existing, merged) = (self.builder.create_block(), self.builder.create_block());
+        let result = self.builder.append_block_param(merged, I64);
+        let zero = self.builder.ins().iconst(I64, 0);
+        self.builder.ins().brif(is_none, merged, &[BlockArg::Value(zero)], existing, &[]);
+        self.go_on_in(existing);
+        let inside = self.inside.clone();
+        let index = self.builder.ins().uextend(I64, index);
+        let distance = self.builder.ins().ishl_imm_u(index, 3);
+        let address = self.builder.ins().iadd(structure, distance);
+        // A fault names the address of the element.
+        let element = self.builder.ins().iadd_imm_s(address, i64::from(first_at));
+        let (place, offset) = self.place_of(element, 0, 8);
+        let value = self.builder.ins().load(I64, flags, place, offset);
+        self.builder.ins().jump(merged, &[BlockArg::Value(value)]);
         // The checks here do not hold on the other path.
         self.inside = inside;
         self.go_on_in(merged);

@@ -38,7 +38,15 @@ impl Held {
         self.lock
     }
 
+    /// Whether a call has released everything, as almost all do.
+    #[inline]
+    pub fn is_nothing(&self) -> bool {
+        let sections = self.rcu_sections | self.preemption_sections | self.interrupt_sections;
+        self.lock.is_none() && sections | self.objects == 0
+    }
+
     /// Checks that a call of a function released everything.
+    #[cold]
     pub fn check_released(&self, function: &str) -> Result<(), Fault> {
         let held = match self {
             Self { lock: Some(_), .. } => "a lock",

@@ -3,11 +3,12 @@
 use super::{call, image};
 use crate::image::{FunctionId, Image, Import, MapKind};
 use crate::instance::Engine;
-use crate::known::{KnownResult, ObjectField};
+use crate::known::{ArrayField, KnownResult, ObjectField};
 use crate::maps::errno;
 use crate::memory::Memory;
 use crate::op::{Op, Size};
 use crate::testing::{self, TestKernel, add, address, imm, load, mov, reg};
+use proptest::prelude::*;
 
 /// Address of an object of the tests' kernel, which holds its own address and a number that is 7.
 const OBJECT: u64 = Memory::BASE + 64;
@@ -160,5 +161,67 @@ fn a_loop_over_numbers_on_the_stack() {
         let mut image = testing::image(&[("f", &ops)]);
         image.imports = testing::runtime(&["bpf_iter_num_new", "bpf_iter_num_next"]);
         assert_eq!(call(&mut testing::instance(image, engine), [0; 5]), Ok((3..10).sum()));
+    }
+}
+
+/// Of the array of a structure: where its last index is, and where it begins.
+const ARRAY: ArrayField = ArrayField { last: 8, first: 16 };
+
+/// What a program gets of the structure at an address, by arithmetic on all bytes of memory: the element, 0, or
+/// the address that is outside.
+fn element_of(bytes: &[u8], structure: u64, index: i32) -> Result<u64, u64> {
+    let word = |address: u64| {
+        let start = address.checked_sub(Memory::BASE).and_then(|start| usize::try_from(start).ok());
+        let word = start.and_then(|start| bytes.get(start..start.checked_add(8)?));
+        word.map(|word| u64::from_le_bytes(word.try_into().unwrap())).ok_or(address)
+    };
+    let last = word(structure.wrapping_add(8))? as u32 as i32;
+    if (0..=i64::from(last)).contains(&i64::from(index)) {
+        word(structure.wrapping_add(16).wrapping_add(8 * index as u64))
+    } else {
+        Ok(0)
+    }
+}
+
+proptest! {
+    #[test]
+    fn elements_of_an_array_are_those_up_to_the_last(
+        structure in prop_oneof![
+            6 => (0..24u64).prop_map(|word| Memory::BASE + 8 * word),
+            1 => (0..64u64).prop_map(|before| Memory::BASE - before),
+            2 => any::<u64>(),
+        ],
+        // The last words of memory: an element may begin inside and end outside.
+        from_end in prop_oneof![2 => Just(None), 1 => (8..40u64).prop_map(Some)],
+        index in prop_oneof![3 => -1..3i32, 3 => -2..24i32, 1 => any::<i32>()],
+        upper in prop_oneof![3 => Just(0u64), 1 => any::<u32>().prop_map(|upper| u64::from(upper) << 32)],
+        last in prop_oneof![6 => -2..24i32, 1 => any::<i32>()],
+    ) {
+        let results = [Engine::Compiled, Engine::Interpreted].map(|engine| {
+            let mut image = image(&[("f", &[Op::CallKernel { import: 0 }, Op::Exit])]);
+            image.imports = vec![Import::Known(KnownResult::Element(ARRAY))];
+            let mut instance = testing::instance(image, engine);
+            let memory = &mut instance.state_mut().memory;
+            let length = memory.len();
+            let structure = from_end.map_or(structure, |before| Memory::BASE + length as u64 - before);
+            for word in 0..24 {
+                memory.store(Memory::BASE + 8 * word, 8, 1000 + word).unwrap();
+            }
+            let _ = memory.store(structure.wrapping_add(8), 4, last as u32 as u64);
+            let expected = element_of(memory.slice(Memory::BASE, length).unwrap(), structure, index);
+            let arguments = [structure, u64::from(index as u32) | upper, 0, 0, 0];
+            let result = instance.call(&mut TestKernel::default(), FunctionId(0), arguments);
+            (result, expected)
+        });
+        let [(compiled, expected), (interpreted, _)] = results;
+        prop_assert_eq!(&compiled, &interpreted);
+        match (compiled, expected) {
+            (Ok(got), Ok(expected)) => prop_assert_eq!(got, expected),
+            (Err(fault), Err(at)) => {
+                let place = if at < 4096 { format!("8 bytes at offset {at})") } else { format!("8 bytes at address {at:#x} ") };
+                prop_assert!(fault.0.contains(&place), "{fault}: {at:#x}");
+            }
+            (got, expected) => prop_assert!(false, "{got:?}, not {expected:?}"),
+        }
     }
 }

@@ -3,9 +3,9 @@
 use super::prototypes::prototypes;
 use super::settings::KernelVersion;
 use super::structures::TaskBlock;
-use super::types::{CpuStat, RunQueue, Task, enums_of, structs_of};
+use super::types::{Cgroup, CpuStat, RunQueue, Task, enums_of, structs_of};
 use std::mem::offset_of;
-use tandem_ebpf::{Environment, KernelFunction, KernelVariable, KnownResult, ObjectField, Size};
+use tandem_ebpf::{ArrayField, Environment, KernelFunction, KernelVariable, KnownResult, ObjectField, Size};
 
 /// Defines the functions: a name in Rust, the kernel's names for it, and the first and last kernel that has
 /// each.
@@ -42,7 +42,6 @@ functions! {
     Random: "bpf_get_prandom_u32";
 
     TaskFromPid: "bpf_task_from_pid", "bpf_task_from_vpid" V7_3;
-    CgroupAncestor: "bpf_cgroup_ancestor";
     CgroupFromId: "bpf_cgroup_from_id";
 
     MaskCreate: "bpf_cpumask_create";
@@ -140,6 +139,7 @@ const KNOWN: &[(KnownResult, &str, Option<KernelVersion>, Option<KernelVersion>)
     (KnownResult::Nothing, "scx_bpf_cpuperf_set", None, None),
     (KnownResult::Nothing, "scx_bpf_dump_bstr", None, None),
     (KnownResult::CpuInSet, "bpf_cpumask_test_cpu", None, None),
+    (KnownResult::Element(ANCESTORS), "bpf_cgroup_ancestor", None, None),
     (KnownResult::SetField(task_field(offset_of!(Task, scx.slice), Size::D)), "scx_bpf_task_set_slice", version!(V7_3), None),
     (KnownResult::SetField(task_field(offset_of!(Task, scx.dsq_vtime), Size::D)), "scx_bpf_task_set_dsq_vtime", version!(V7_3), None),
     (KnownResult::Field(task_field(offset_of!(Task, thread_info.cpu), Size::W)), "scx_bpf_task_cpu", None, None),
@@ -162,6 +162,9 @@ const NEW_IN_RUNTIME: &[&str] = &[
     "bpf_list_push_back",
     "bpf_rbtree_add",
 ];
+/// A cgroup's ancestors by level, itself last.
+const ANCESTORS: ArrayField =
+    ArrayField { last: offset_of!(Cgroup, level) as u16, first: offset_of!(Cgroup, ancestors) as u16 };
 
 const fn task_field(offset: usize, size: Size) -> ObjectField {
     ObjectField { object: "a task", mark: offset_of!(TaskBlock, address) as u16, offset: offset as u16, size }

@@ -9,7 +9,7 @@ use super::insertions::Purpose;
 use super::iteration::Iteration;
 use super::run_queues::CpuState;
 use super::select::Wakeup;
-use super::{BOOTED_NS, Cgroups, ScxKernel, sets};
+use super::{BOOTED_NS, ScxKernel, sets};
 use tandem_ebpf::{Fault, Kernel, KernelFunction, State};
 use tandem_machine::ids::CpuId;
 
@@ -38,7 +38,6 @@ impl Kernel for ScxKernel {
             F::Random => self.random.next(),
 
             F::TaskFromPid => self.run_queues.tasks.address_of_pid(a[0] as i32),
-            F::CgroupAncestor => Cgroups::ancestor(state, a[0], a[1] as i32)?,
             F::CgroupFromId => self.cgroups.with_id(a[0]),
 
             F::MaskCreate => self.sets.create(state)?,

@@ -206,16 +206,6 @@ impl Cgroups {
         self.groups.iter_mut().find(|cgroup| cgroup.name == Some(name))
     }
 
-    /// The structure of the ancestor of a cgroup on a level, which may be itself; 0 if there is none.
-    pub fn ancestor(state: &State, cgroup: u64, level: i32) -> Result<u64, Fault> {
-        let (offset, bytes) = field!(Cgroup, level);
-        let own_level = state.memory.load(cgroup + offset, bytes)? as i32;
-        match usize::try_from(level) {
-            Ok(at) if level <= own_level => state.memory.load(cgroup + ancestor_offset(at), 8),
-            _ => Ok(0),
-        }
-    }
-
     /// The structure of the cgroup with a number; 0 if there is none.
     pub fn with_id(&self, id: u64) -> u64 {
         self.groups.iter().find(|cgroup| cgroup.id == id).map_or(0, |cgroup| cgroup.address)
