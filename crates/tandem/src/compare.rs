@@ -6,10 +6,12 @@ use crate::bar::Bar;
 use crate::out_file::OutFile;
 use crate::reproduce::{cancelled_by_interrupt, make_writable, parse_jobs};
 use crate::scenario_source;
-use crate::sim::{each_once, Format, Level, note_left_out, parse_level, parse_scheduler, parse_seed, parse_setting};
+use crate::sim::{
+    Format, Level, each_once, note_left_out, parse_level, parse_scheduler, parse_seed, parse_setting,
+};
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -196,6 +198,39 @@ fn contenders(
     Ok(contenders)
 }
 
+/// Each scenario on each machine. What is wrong with the last one is said before the first one runs; of all ready
+/// scenarios, those that do not fit are left out.
+fn matches(args: &Args, scenarios: &[PathBuf]) -> Result<Vec<Match>, BadInput> {
+    let machines: Vec<Option<&String>> = match &args.machines[..] {
+        [] => vec![None],
+        machines => machines.iter().map(Some).collect(),
+    };
+    let (mut matches, mut refusals) = (Vec::new(), Vec::new());
+    for scenario in scenarios {
+        let name = one_line(&scenario.display().to_string());
+        for machine in &machines {
+            match Match::new(args, scenario, *machine) {
+                Ok(fit) => matches.push(fit),
+                Err(refusal) if args.all => refusals.push((name.clone(), refusal)),
+                Err(refusal) if scenarios.len() > 1 => {
+                    return Err(BadInput::new(format!("{name}: {refusal}")));
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+    }
+    if matches.is_empty()
+        && let Some((_, refusal)) = refusals.pop()
+    {
+        return Err(refusal);
+    }
+    for (scenario, refusal) in refusals {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "tandem: {scenario} is left out: {refusal}");
+    }
+    Ok(matches)
+}
+
 /// What is given twice would count twice.
 fn refuse_twice<T: PartialEq>(what: &str, given: &[T], shown: impl Fn(&T) -> String) -> Result<(), BadInput> {
     let again = given.iter().enumerate().find(|(at, one)| given[..*at].contains(one));
@@ -216,18 +251,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let runs = Runs { seed: args.seed, seeds, precision_pct: args.precision, jobs };
     refuse_twice("scenario", &scenarios, |scenario| scenario.display().to_string())?;
     refuse_twice("machine", &args.machines, String::clone)?;
-    // What is wrong with the last one is said before the first one runs.
-    let mut matches = Vec::new();
-    for scenario in &scenarios {
-        match &args.machines[..] {
-            [] => matches.push(Match::new(args, scenario, None)?),
-            machines => {
-                for machine in machines {
-                    matches.push(Match::new(args, scenario, Some(machine))?);
-                }
-            }
-        }
-    }
+    let matches = matches(args, &scenarios)?;
     if let Some(folder) = &args.out {
         make_writable(folder)
             .map_err(|error| BadInput::new(format!("--out {}: {error}", folder.display())))?;

@@ -280,3 +280,17 @@ fn what_is_given_twice_is_refused() {
         assert!(stderr(&output).contains("is given twice; leave one out"), "{}", stderr(&output));
     }
 }
+
+#[test]
+fn of_all_scenarios_those_that_do_not_fit_are_left_out() {
+    // VMs of NUMA scenarios have more vCPUs than this machine.
+    let all = ["--all", "--machine", "1x4x2", "--seeds", "1", "--set", "length=1ms"];
+    let output = compare(&[&all[..], &["--policy", "linux", "--policy", "tandem"]].concat());
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("tandem: numa is left out: "), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("noisy-neighbour on 1x4x2"), "{said}");
+    let one = compare(&["numa", "build", "--machine", "1x4x2", "--seeds", "1", "--policy", "tandem"]);
+    assert_eq!(one.status.code(), Some(2));
+    assert!(stderr(&one).starts_with("tandem: numa: "), "{}", stderr(&one));
+}

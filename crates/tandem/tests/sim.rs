@@ -263,7 +263,10 @@ fn a_trace_of_a_part_is_one_and_mistakes_are_told_before_the_run() {
         ),
         (&["--trace-from", "1s"], "the run ends at 20000000 ns"),
         (&["--trace-from", "2ms", "--trace-to", "1ms"], "before it begins at 2000000 ns"),
-        (&["--trace-to", "21ms"], "but the run ends at 20000000 ns, its warm-up included; let it end earlier"),
+        (
+            &["--trace-to", "21ms"],
+            "but the run ends at 20000000 ns, its warm-up included; let it end earlier",
+        ),
         (&["--trace-to", "10"], "has no unit"),
     ] {
         let assert = sim(&[&trace[..], args].concat()).code(2).stdout("");

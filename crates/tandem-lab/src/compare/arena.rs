@@ -242,7 +242,12 @@ impl fmt::Display for Arena {
                 let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
                 let (factor, rank) = (number(standing.factor), number(standing.rank));
                 let Standing { better, worse, starved, .. } = standing;
-                writeln!(f, "{:36} [{}] {factor:>9} {rank:>6} {better:>6} {worse:>6} {starved:>7}", "", at + 1)?;
+                writeln!(
+                    f,
+                    "{:36} [{}] {factor:>9} {rank:>6} {better:>6} {worse:>6} {starved:>7}",
+                    "",
+                    at + 1
+                )?;
             }
         }
         Ok(())

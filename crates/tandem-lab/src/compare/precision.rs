@@ -75,7 +75,8 @@ pub(super) fn outcome(
     });
     let widest = widest(intervals);
     let lacks = |figure: &Figure| figure.values.iter().any(Option::is_none);
-    let lacking = asked(rows).filter(|(row, at, figure)| *at > 0 && (lacks(figure) || lacks(&row.figures[0])));
+    let lacking =
+        asked(rows).filter(|(row, at, figure)| *at > 0 && (lacks(figure) || lacks(&row.figures[0])));
     let lacking = lacking.count();
     // A mean over more seeds is another one, of which the same width is another share.
     let is_narrow = widest.as_ref().is_some_and(|widest| widest.half_width_pct <= asked_pct);

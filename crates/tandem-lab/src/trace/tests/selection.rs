@@ -247,7 +247,10 @@ fn what_the_run_does_not_have_is_refused() {
             Selection { from_ns: Some(5), to_ns: Some(5), ..all() },
             "would end at 5 ns, before it begins at 5 ns",
         ),
-        (Selection { to_ns: Some(END_NS + 1), ..all() }, "would end at 50000001 ns, but the run ends at 50000000"),
+        (
+            Selection { to_ns: Some(END_NS + 1), ..all() },
+            "would end at 50000001 ns, but the run ends at 50000000",
+        ),
         (Selection { from_ns: Some(END_NS), ..all() }, "the run ends at 50000000 ns, its warm-up included"),
         (
             Selection { vms: vec!["wbe".into()], ..all() },
