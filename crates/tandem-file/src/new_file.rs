@@ -30,7 +30,7 @@ impl NewFile {
     /// Creates it, for those to read whom the umask lets.
     ///
     /// # Errors
-    /// If no file can be created there, or what is there is no regular file, or a link to nothing.
+    /// If no file can be created there, or what is there is no regular file.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::create_for(path, MODE)
     }
@@ -47,11 +47,6 @@ impl NewFile {
             Ok(known) if !known.is_file() => return Err(wrong("it is no regular file")),
             _ => {}
         }
-        // What a link leads to is replaced, and the link stays, if the kernel lets this user follow it.
-        let path = match fs::symlink_metadata(path) {
-            Ok(known) if known.is_symlink() => &fs::metadata(path).and_then(|_| fs::canonicalize(path))?,
-            _ => path,
-        };
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return Err(wrong("the path ends in a slash, as that of a folder"));
         }
@@ -146,21 +141,6 @@ mod tests {
         file.complete().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(names(folder.path()), ["a.txt"]);
-    }
-
-    #[test]
-    fn a_link_stays_and_what_it_leads_to_is_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let [real, link, lost] = ["real", "link", "lost"].map(|name| folder.path().join(name));
-        fs::write(&real, "old").unwrap();
-        std::os::unix::fs::symlink("real", &link).unwrap();
-        std::os::unix::fs::symlink("gone", &lost).unwrap();
-        let mut file = NewFile::create(&link).unwrap();
-        file.write_all(b"new").unwrap();
-        file.complete().unwrap();
-        assert_eq!(fs::read_to_string(&real).unwrap(), "new");
-        assert!(link.symlink_metadata().unwrap().is_symlink());
-        assert_eq!(NewFile::create(&lost).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -40,24 +40,30 @@ impl From<&Times> for LatencyFigures {
     }
 }
 
-/// Names of the columns that [`LatencyFigures`] prints.
+/// Names of the columns that [`LatencyFigures`] prints; with `#`, the 99.9th percentile is one of them.
 pub struct LatencyColumns;
 
 impl fmt::Display for LatencyColumns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for name in ["mean us", "p50 us", "p95 us", "p99 us", "p99.9 us"] {
+        for name in ["mean us", "p50 us", "p95 us", "p99 us"] {
             write!(f, "{name:>9} ")?;
+        }
+        if f.alternate() {
+            write!(f, "{:>9} ", "p99.9 us")?;
         }
         write!(f, "{:>9}", "max us")
     }
 }
 
-/// The times in columns; dashes if there were none.
+/// The times in columns, as [`LatencyColumns`] names them; dashes if there were none.
 impl fmt::Display for LatencyFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |us| number((self.count > 0).then_some(us));
-        for us in [self.mean_us, self.p50_us, self.p95_us, self.p99_us, self.p99_9_us] {
+        for us in [self.mean_us, self.p50_us, self.p95_us, self.p99_us] {
             write!(f, "{:>9} ", shown(us))?;
+        }
+        if f.alternate() {
+            write!(f, "{:>9} ", shown(self.p99_9_us))?;
         }
         write!(f, "{:>9}", shown(self.max_us))
     }

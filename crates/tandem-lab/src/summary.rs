@@ -456,11 +456,11 @@ impl fmt::Display for RunSummary {
             }
         }
         if self.groups.iter().any(|group| group.response.is_some()) {
-            writeln!(f, "\n{:16} {:>10} {LatencyColumns}", "group", "responses")?;
+            writeln!(f, "\n{:16} {:>10} {LatencyColumns:#}", "group", "responses")?;
         }
         for group in &self.groups {
             if let Some(response) = &group.response {
-                writeln!(f, "{:16} {:>10} {response}", group.group, response.count)?;
+                writeln!(f, "{:16} {:>10} {response:#}", group.group, response.count)?;
             }
         }
         match &self.stat {

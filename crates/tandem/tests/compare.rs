@@ -175,7 +175,7 @@ fn several_scenarios_have_a_page_each_and_one_for_all() {
     fs::copy(folder().join("schbench.toml"), &odd).unwrap();
     let out = out.path().join("out");
     let (odd, out_dir) = (odd.to_str().unwrap(), out.to_str().unwrap());
-    let scenarios = ["schbench", "schbench", odd, "hackbench"];
+    let scenarios = ["schbench", "./schbench.toml", odd, "hackbench"];
     let machines = ["--machine", "1x4x2", "--machine", "2x4x1"];
     let result = json(&[&scenarios[..], &TWO, &machines, &["--out", out_dir]].concat());
     assert_eq!(result["policies"].as_array().unwrap().len(), 2);

@@ -115,8 +115,10 @@ impl Clang {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("{shown} cannot be run"))?;
-        for (resource, most) in [(Resource::Cpu, CPU_TIME_MAX_S), (Resource::As, MEMORY_MAX)] {
-            let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        // At the first limit of CPU time the kernel says so, at the second one it kills.
+        let limits = [(Resource::Cpu, CPU_TIME_MAX_S, CPU_TIME_MAX_S + 5), (Resource::As, MEMORY_MAX, MEMORY_MAX)];
+        for (resource, current, maximum) in limits {
+            let limit = Rlimit { current: Some(current), maximum: Some(maximum) };
             // It may have ended.
             let _ = prlimit(Some(Pid::from_child(&child)), resource, limit);
         }
@@ -129,7 +131,7 @@ impl Clang {
             return Err(BadInput::new(format!("the object is larger than {OBJECT_MAX}")).into());
         }
         match status.signal() {
-            Some(signal) if [Signal::XCPU, Signal::KILL].iter().any(|limit| limit.as_raw() == signal) => {
+            Some(signal) if signal == Signal::XCPU.as_raw() => {
                 let what = format!("{shown} had {CPU_TIME_MAX_S} s of CPU time and did not come to an end");
                 Err(BadInput::new(what).into())
             }
