@@ -279,6 +279,8 @@ impl Processors {
             };
             let used = &mut kernels.host_mut()[pcpu].used;
             change(&mut used.overhead_ns, ahead_ns - by_guest_ns);
+            // A wait for a lock is booked when it begins, and may be what is ahead.
+            used.spin_ns = used.spin_ns.min(used.overhead_ns);
             change(&mut used.busy_ns, by_guest_ns);
             if let Some(guest) = guest {
                 change(&mut kernels[guest].used.overhead_ns, by_guest_ns);

@@ -237,16 +237,15 @@ impl Processors {
     /// The host's code on a processor takes the lock of a queue that CPUs share, looks at tasks in it, and gives it
     /// back.
     pub(super) fn lock_shared_queue(&mut self, kernels: &mut Kernels, lock: SharedLock) {
-        if self.hardware.costs().spin_lock.is_none() {
-            return;
-        }
-        let SharedLock { cpu: pcpu, queue, visited } = lock;
+        let Some(SpinLock { uncontended_ns, .. }) = self.hardware.costs().spin_lock else { return };
+        let SharedLock { cpu: pcpu, queue, times, visited } = lock;
         let queue = self.locks.shared(queue);
         let machine = self.hardware.machine();
         let from = self.locks.locks[queue.0].line_at.filter(|&from| from != pcpu);
         let queue_ns = from.map_or(0, |from| machine.line_transfer_ns(from, pcpu));
         let tasks_ns = u64::from(visited) * u64::from(machine.hardware().llc_latency_ns);
-        let hold = Hold::For(queue_ns + tasks_ns);
+        let again_ns = u64::from(times.saturating_sub(1)) * uncontended_ns;
+        let hold = Hold::For(queue_ns + tasks_ns + again_ns);
         self.ask_for_lock(kernels, pcpu, queue, hold);
     }
 

@@ -105,6 +105,8 @@ pub struct SharedLock {
     pub cpu: CpuId,
     /// The queue: any number, but the same one for the same queue, and small.
     pub queue: u32,
+    /// How often, one time right after the other.
+    pub times: u32,
     /// Queued tasks that it looked at meanwhile.
     pub visited: u32,
 }

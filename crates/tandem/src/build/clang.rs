@@ -116,7 +116,8 @@ impl Clang {
             .spawn()
             .with_context(|| format!("{shown} cannot be run"))?;
         // At the first limit of CPU time the kernel says so, at the second one it kills.
-        let limits = [(Resource::Cpu, CPU_TIME_MAX_S, CPU_TIME_MAX_S + 5), (Resource::As, MEMORY_MAX, MEMORY_MAX)];
+        let limits =
+            [(Resource::Cpu, CPU_TIME_MAX_S, CPU_TIME_MAX_S + 5), (Resource::As, MEMORY_MAX, MEMORY_MAX)];
         for (resource, current, maximum) in limits {
             let limit = Rlimit { current: Some(current), maximum: Some(maximum) };
             // It may have ended.

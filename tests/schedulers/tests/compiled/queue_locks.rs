@@ -20,6 +20,7 @@ process = [{{ program = "worker", copies = {} }}]
         cpus * 4
     ));
     let metrics = tandem_sim::run(&scenario, 1).unwrap_or_else(|error| panic!("{error}"));
+    assert!(metrics.host.spin_ns <= metrics.host.overhead_ns, "waits are a part of the overhead");
     metrics.host.spin_ns as f64 / (metrics.length_ns * cpus as u64) as f64
 }
 
@@ -43,6 +44,14 @@ fn queues_of_caches_are_contended_less_than_one_of_all_cpus() {
     );
     let [one, many] = [file("fifo"), domains].map(|host| spin_share(&host, 8, "all = true"));
     assert!(many < one / 4.0, "{many} with a queue for each cache, {one} with one");
+}
+
+/// Each task that comes looks at all that wait, thousands of them at the start.
+#[test]
+fn waits_are_never_longer_than_the_run() {
+    let walker = file_with("witness", "settings = { needs_storage = false }");
+    let share = spin_share(&walker, 4, "all = true");
+    assert!(share > 0.0 && share < 1.0, "{share}");
 }
 
 #[test]

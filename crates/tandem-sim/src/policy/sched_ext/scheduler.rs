@@ -4,7 +4,7 @@ use super::cost::Costs;
 use super::kernel::{Purpose, RunQueues, ScxKernel, Timers};
 use super::settings::SchedExtSettings;
 use super::types::RunQueue;
-use crate::policy::{Alarm, Context, SharedLock};
+use crate::policy::{Alarm, Context};
 use std::mem::offset_of;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, FunctionId, Instance, Kernel, State};
@@ -145,8 +145,7 @@ impl Scheduler {
     #[inline]
     pub fn end(&mut self, ctx: &mut Context<'_>) -> usize {
         let cpu = CpuId::from(self.kernel.cpu());
-        let locked = self.kernel.run_queues_mut().queues_mut().take_locked();
-        ctx.shared_locked.extend(locked.map(|(queue, visited)| SharedLock { cpu, queue, visited }));
+        ctx.shared_locked.extend(self.kernel.run_queues_mut().queues_mut().take_locked(cpu));
         let is_quiet =
             self.kernel.run_queues_mut().pending_mut().is_empty() && !self.kernel.timers().has_alarms();
         if is_quiet && self.failure.is_none() {

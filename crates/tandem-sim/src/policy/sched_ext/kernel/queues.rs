@@ -7,6 +7,7 @@ use super::super::types::{
 };
 use super::number_map::NumberMap;
 use super::queue::{Order, Queue, QueueKey};
+use crate::policy::SharedLock;
 use std::ops::Index;
 use std::sync::Arc;
 use tandem_ebpf::{Fault, State};
@@ -22,9 +23,9 @@ pub struct Queues {
     own: NumberMap<u64, usize>,
     /// Number of queued tasks that were visited, or skipped, under the locks of queues.
     visited: u64,
-    /// Locks of queues of no CPU that were taken since the last time: the position of each, and the tasks that were
-    /// looked at.
-    locked: Vec<(usize, u32)>,
+    /// Locks of queues of no CPU that were taken since the last time: the position of each, how often in succession, and
+    /// the tasks that were looked at.
+    locked: Vec<(usize, u32, u32)>,
 }
 
 impl Index<usize> for Queues {
@@ -195,16 +196,27 @@ impl Queues {
     /// The lock of a queue was taken, and so many tasks looked at.
     #[inline]
     fn lock(&mut self, position: usize, visited: u32) {
-        if !self.is_local(position) {
-            self.locked.push((position, visited));
+        if self.is_local(position) {
+            return;
+        }
+        // An iteration takes it for each step: one entry for all of them.
+        match self.locked.last_mut().filter(|(last, ..)| *last == position) {
+            Some((_, times, so_far)) => {
+                (*times, *so_far) = (times.saturating_add(1), so_far.saturating_add(visited));
+            }
+            None => self.locked.push((position, 1, visited)),
         }
     }
 
-    /// The locks of queues of no CPU that were taken since the last time: a number of the queue, and the tasks that were
-    /// looked at.
-    pub fn take_locked(&mut self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    /// The locks of queues of no CPU that were taken since the last time, by this CPU.
+    pub fn take_locked(&mut self, cpu: CpuId) -> impl Iterator<Item = SharedLock> + '_ {
         let first = self.machine.cpu_count();
-        self.locked.drain(..).map(move |(position, visited)| ((position - first) as u32, visited))
+        self.locked.drain(..).map(move |(position, times, visited)| SharedLock {
+            cpu,
+            queue: (position - first) as u32,
+            times,
+            visited,
+        })
     }
 
     /// Tasks of a queue were visited, or skipped, under its lock.
