@@ -257,6 +257,9 @@ impl IdleCpus {
         near: usize,
         search: Search,
     ) -> Result<Option<usize>, Fault> {
+        if !self.is_per_node && !self.any_beside(state, sets, near)? {
+            return Ok(None);
+        }
         for set in [self.llcs.get(near), self.nodes.get(near)].into_iter().flatten() {
             let room = sets.scratch(1);
             if sets.combine(state, room, (*set, search.allowed), |a, b| a & b)? == 0 {
