@@ -69,7 +69,7 @@ reproduce: build ## Reproduce every experiment in full: tables here, and an HTML
 calibrate: build ## Find the free constants of every experiment that meet its baseline: make reproduce shows ranges over them
 	target/release/tandem calibrate
 
-test: lint deny fuzz ## What must hold: lint, deny, fuzz, all tests and examples, a search, test-deb, test-vm without what is long
+test: lint deny ## What must hold: lint, deny, all tests and examples, a search, test-deb, test-vm without what is long
 	@scripts/test
 	@MUTANT_SECONDS=0 scripts/mutants
 	@scripts/check 60 held
@@ -91,13 +91,13 @@ test-deb: ## Install, upgrade and remove the Debian package on a fresh Debian, a
 	@scripts/setup deb
 	@scripts/setup vm
 	@scripts/kernel-debian
-	cargo build --locked --package tandem --package tandemd
+	@scripts/programs tandem tandemd
 	@scripts/test-deb
 
 test-vm: ## Boot real kernels in QEMU and try the scheduler on them (KERNEL=6.12: on an older one)
 	@scripts/setup vm
 	@scripts/kernel-$(KERNEL)
-	cargo build --locked --package tandem --package tandemd --package vm-tests
+	@scripts/programs tandem tandemd vm-tests vm-guest load-scheduler
 	target/debug/vm-tests --kernel .tools/vm/kernel-$(KERNEL) $(VM_OPTIONS)
 
 lint: ## Check formatting, and that neither clippy nor rustdoc warns
@@ -123,14 +123,14 @@ bench: ## Measure the simulator's speed: events/s and ns/event
 bench-vm: ## Compare schedulers on a real kernel in QEMU, in instruction-counted time (SEEDS=8, CSV=FILE, OBJECTS=FILES, KERNEL=6.12)
 	@scripts/setup bench-vm
 	@scripts/kernel-$(KERNEL)
-	cargo build --locked --package tandem --package tandemd --package vm-tests --package scheduler-tests
+	@scripts/programs tandem tandemd vm-bench vm-guest load-scheduler
 	target/debug/vm-bench --kernel .tools/vm/kernel-$(KERNEL) --seeds $(SEEDS) $(if $(CSV),--csv $(CSV)) $(addprefix --object ,$(OBJECTS))
 
 arena-vm: ## Rank schedulers on a real kernel in QEMU and in the simulator (CSV=FILE, OBJECTS=FILES)
 	@scripts/setup test
 	@scripts/setup vm
 	@scripts/kernel-$(KERNEL)
-	cargo build --locked --package tandem --package tandemd --package vm-tests --package scheduler-tests
+	@scripts/programs tandem tandemd vm-arena vm-guest load-scheduler
 	target/debug/vm-arena --kernel .tools/vm/kernel-$(KERNEL) --resume $(if $(CSV),--csv $(CSV)) $(addprefix --object ,$(OBJECTS))
 
 docs: ## Build the book into docs/book and the API documentation into target/doc
