@@ -16,6 +16,7 @@ enum way {
 	OF_THE_MACHINE,
 	OF_A_NODE,
 	THE_KERNELS_CHOICE,
+	A_WHOLE_CORE,
 };
 
 const volatile u32 way = OF_THE_MACHINE;
@@ -24,7 +25,10 @@ const volatile u64 slice_ns = 5000000;
 const volatile s32 sibling_of[CPUS_MAX];
 static u32 turn;
 
-/* Searches that found a CPU where they began, elsewhere, and nowhere; those that had to find a sibling. */
+/*
+ * Searches that found a CPU where they began, elsewhere, and nowhere; those that had to find a sibling, or found a CPU
+ * whose sibling is offline.
+ */
 struct found {
 	u64 near;
 	u64 far;
@@ -117,6 +121,23 @@ static s32 choose(struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 	return is_idle ? cpu : -EBUSY;
 }
 
+static s32 pick_core(struct task_struct *p)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, SCX_PICK_IDLE_CORE);
+
+	if (cpu < 0)
+		COUNT(nowhere);
+	else if (cpu < CPUS_MAX && sibling_of[cpu] >= 0 && !bpf_cpumask_test_cpu(sibling_of[cpu], online))
+		COUNT(sibling);
+	else
+		COUNT(near);
+	if (cpu >= 0 && !bpf_cpumask_test_cpu(cpu, online))
+		scx_bpf_error("CPU %d is found, which is offline", cpu);
+	scx_bpf_put_cpumask(online);
+	return cpu;
+}
+
 s32 BPF_STRUCT_OPS(idle_nodes_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	s32 cpu;
@@ -127,6 +148,9 @@ s32 BPF_STRUCT_OPS(idle_nodes_select_cpu, struct task_struct *p, s32 prev_cpu, u
 		break;
 	case THE_KERNELS_CHOICE:
 		cpu = choose(p, prev_cpu, wake_flags);
+		break;
+	case A_WHOLE_CORE:
+		cpu = pick_core(p);
 		break;
 	default:
 		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
@@ -154,6 +178,15 @@ void BPF_STRUCT_OPS(idle_nodes_update_idle, s32 cpu, bool idle)
 {
 }
 
+/* Without these the kernel unloads a scheduler when CPUs go and come. */
+void BPF_STRUCT_OPS(idle_nodes_cpu_online, s32 cpu)
+{
+}
+
+void BPF_STRUCT_OPS(idle_nodes_cpu_offline, s32 cpu)
+{
+}
+
 s32 BPF_STRUCT_OPS_SLEEPABLE(idle_nodes_init)
 {
 	return scx_bpf_create_dsq(SHARED_DSQ, NUMA_NO_NODE);
@@ -164,5 +197,7 @@ SCX_OPS_DEFINE(idle_nodes_ops,
 	       .enqueue = (void *)idle_nodes_enqueue,
 	       .dispatch = (void *)idle_nodes_dispatch,
 	       .update_idle = (void *)idle_nodes_update_idle,
+	       .cpu_online = (void *)idle_nodes_cpu_online,
+	       .cpu_offline = (void *)idle_nodes_cpu_offline,
 	       .init = (void *)idle_nodes_init,
 	       .name = "idle_nodes");

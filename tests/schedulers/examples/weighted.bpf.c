@@ -98,8 +98,11 @@ void BPF_STRUCT_OPS(weighted_running, struct task_struct *p)
 
 void BPF_STRUCT_OPS(weighted_stopping, struct task_struct *p, bool runnable)
 {
-	/* The kernel takes what a task has run off its slice; one that yields loses all that is left. */
-	u64 ran_ns = slice_ns - p->scx.slice;
+	/*
+	 * The kernel takes what a task has run off its slice; one that yields loses all that is left. A task that goes on
+	 * because no other waits gets the kernel's slice, which is longer: what it runs of the difference costs nothing.
+	 */
+	u64 ran_ns = p->scx.slice < slice_ns ? slice_ns - p->scx.slice : 0;
 
 	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * USUAL_WEIGHT / p->scx.weight);
 }

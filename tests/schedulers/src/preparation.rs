@@ -12,6 +12,8 @@ pub struct Preparation {
     pub variables: Vec<Patch>,
     /// Numbers of `struct sched_ext_ops`, by member; `None` removes a callback.
     pub operations: Vec<(String, Option<u64>)>,
+    /// Numbers of elements that maps get, by the maps' names.
+    pub sizes: Vec<(String, u32)>,
     /// What is written into maps, before the scheduler starts.
     pub elements: Vec<Element>,
     /// Programs that run then.
@@ -36,6 +38,8 @@ pub struct Patch {
 pub struct Element {
     /// The map's name.
     pub map: String,
+    /// The CPU whose value it is, in a map with values for each; `None`: of all.
+    pub cpu: Option<usize>,
     /// The key's bytes.
     pub key: Vec<u8>,
     /// The value's bytes.
@@ -49,4 +53,15 @@ pub struct Call {
     pub program: String,
     /// What its argument points to.
     pub argument: Vec<u8>,
+    /// What the call has to do with a set of CPUs in the scheduler's memory.
+    pub set: Option<CpuSetUse>,
+}
+
+/// A program makes a set of CPUs, which user space fills in, and another one gets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CpuSetUse {
+    /// The program leaves the address of a set at this place of its argument; these words are written to the set.
+    Fill(usize, Vec<u64>),
+    /// The program gets the address of the last set that was filled in, at this place of its argument.
+    Pass(usize),
 }

@@ -6,6 +6,7 @@ macro_rules! laid_over {
 }
 
 pub mod agent;
+mod arena_library;
 pub mod compiled;
 pub mod credit;
 pub mod credit2;

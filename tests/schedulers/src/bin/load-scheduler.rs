@@ -9,11 +9,13 @@ use libbpf_rs::btf::types::{DataSec, Enum, Enum64, Int, MemberAttr, Struct, Var}
 use libbpf_rs::{
     Btf, Link, MapCore, MapFlags, MapType, Object, ObjectBuilder, OpenObject, ProgramInput, btf::HasSize,
 };
-use scheduler_tests::preparation::{Call, Patch, Preparation};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use scheduler_tests::preparation::{Call, CpuSetUse, Element, Patch, Preparation};
 use std::collections::HashMap;
 use std::error::Error;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// What ends it, in words.
@@ -35,12 +37,18 @@ fn main() -> Result<()> {
     for (member, value) in &preparation.operations {
         set_operation(&mut object, &types, member, value.unwrap_or(0))?;
     }
+    for (name, size) in &preparation.sizes {
+        let map = object.maps_mut().find(|map| map.name() == OsStr::new(name));
+        map.ok_or_else(|| format!("there is no map {name}"))?.set_max_entries(*size)?;
+    }
     let mut object = object.load()?;
     for element in &preparation.elements {
-        let map = object.maps().find(|map| map.name() == OsStr::new(&element.map));
-        let map = map.ok_or_else(|| format!("there is no map {}", element.map))?;
-        map.update(&element.key, &element.value, MapFlags::ANY)?;
+        set_element(&object, element)?;
     }
+    // Where the simulator runs them; some check that.
+    let mut first = CpuSet::new();
+    first.set(0);
+    sched_setaffinity(None, &first)?;
     call(&object, &preparation.calls)?;
     let operations = object.maps_mut().filter(|map| map.map_type() == MapType::StructOps);
     let links: Vec<Link> =
@@ -119,19 +127,53 @@ fn set_operation(object: &mut OpenObject, types: &Btf<'_>, member: &str, value: 
     Ok(())
 }
 
+fn set_element(object: &Object, Element { map, cpu, key, value }: &Element) -> Result<()> {
+    let found = object.maps().find(|it| it.name() == OsStr::new(map));
+    let found = found.ok_or_else(|| format!("there is no map {map}"))?;
+    let is_per_cpu =
+        matches!(found.map_type(), MapType::PercpuArray | MapType::PercpuHash | MapType::LruPercpuHash);
+    if !is_per_cpu {
+        return Ok(found.update(key, value, MapFlags::ANY)?);
+    }
+    let cpus = libbpf_rs::num_possible_cpus()?;
+    let before = found.lookup_percpu(key, MapFlags::ANY)?;
+    let mut values = before.unwrap_or_else(|| vec![vec![0; value.len()]; cpus]);
+    for of in cpu.map_or(0..cpus, |cpu| cpu..cpu + 1) {
+        let place = values.get_mut(of).ok_or_else(|| format!("there is no CPU {of}"))?;
+        place.clone_from(value);
+    }
+    Ok(found.update_percpu(key, &values, MapFlags::ANY)?)
+}
+
 /// Runs programs of the object.
 fn call(object: &Object, calls: &[Call]) -> Result<()> {
-    for Call { program, argument } in calls {
+    let mut address = [0; 8];
+    for Call { program, argument, set } in calls {
         let found = object.progs_mut().find(|it| it.name() == OsStr::new(program));
         let found = found.ok_or_else(|| format!("there is no program {program}"))?;
         let mut argument = argument.clone();
+        if let Some(CpuSetUse::Pass(at)) = *set {
+            argument[at..at + 8].copy_from_slice(&address);
+        }
         let context_in = (!argument.is_empty()).then_some(&mut argument[..]);
         let output = found.test_run(ProgramInput { context_in, ..ProgramInput::default() })?;
         if output.return_value != 0 {
             return Err(format!("the program {program} returned {}", output.return_value as i32).into());
         }
+        if let Some(CpuSetUse::Fill(at, words)) = set {
+            address.copy_from_slice(&argument[*at..at + 8]);
+            fill(u64::from_ne_bytes(address), words)?;
+        }
     }
     Ok(())
+}
+
+/// Writes words to the memory that this process shares with the scheduler.
+fn fill(address: u64, words: &[u64]) -> Result<()> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    // The compiler does not know of the object's memory; the kernel does.
+    let memory = OpenOptions::new().write(true).open("/proc/self/mem")?;
+    Ok(memory.write_all_at(&bytes, address)?)
 }
 
 /// All enumerators of sched_ext in a kernel.

@@ -10,16 +10,28 @@ use tandem_sim::scenario::PolicySettings;
 const OF_THE_MACHINE: u32 = 0;
 const OF_A_NODE: u32 = 1;
 const THE_KERNELS_CHOICE: u32 = 2;
+const A_WHOLE_CORE: u32 = 3;
 
 const KEEP: &str = "SCX_OPS_KEEP_BUILTIN_IDLE";
 const KEEP_PER_NODE: &str = "SCX_OPS_KEEP_BUILTIN_IDLE | SCX_OPS_BUILTIN_IDLE_PER_NODE";
 
 /// Runs sleepers, more or fewer than there are CPUs, on a machine of `cpus` CPUs; returns what the scheduler found.
 fn found(
+    machine: (&str, u32),
+    sleepers: u32,
+    way: u32,
+    flags: &str,
+) -> Result<BTreeMap<&'static str, u64>, String> {
+    found_with(machine, sleepers, way, flags, "")
+}
+
+/// The same, with events.
+fn found_with(
     (machine, cpus): (&str, u32),
     sleepers: u32,
     way: u32,
     flags: &str,
+    events: &str,
 ) -> Result<BTreeMap<&'static str, u64>, String> {
     let host = file_with(
         "idle_nodes",
@@ -43,7 +55,7 @@ group = "bound"
 memory = "1GiB"
 affinity = {{ hard = "{half}-{last}" }}
 process = [{{ program = "sleeper", copies = {bound} }}]
-"#,
+{events}"#,
         half = cpus / 2,
         last = cpus - 1,
         bound = cpus / 2,
@@ -79,6 +91,20 @@ fn a_sibling_that_idles_is_chosen_before_other_cpus_where_no_core_idles() {
             found(("2x4x2", 16), 20, THE_KERNELS_CHOICE, flags).unwrap_or_else(|error| panic!("{error}"));
         assert!(found["sibling"] > 20 && found["near"] > found["sibling"], "{found:?}");
     }
+}
+
+#[test]
+fn a_core_whose_other_thread_is_offline_idles_as_a_whole() {
+    // The second thread of each core.
+    let event = |at: &str, what: &str| format!("[[event]]\nat = \"{at}\"\n{what} = \"1,3,5,7,9,11,13,15\"\n");
+    let count = |events: &str| {
+        found_with(("2x4x2", 16), 5, A_WHOLE_CORE, KEEP, events).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let lone = count(&event("1ms", "offline"));
+    assert!(lone["sibling"] > 100 && lone["near"] < lone["sibling"] / 10, "{lone:?}");
+    let back = count(&(event("1ms", "offline") + &event("50ms", "online")));
+    assert!(back["sibling"] > 50 && back["near"] > 50, "{back:?}");
+    assert_eq!(count("")["sibling"], 0);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! How much CPU time each task gets.
 
 use crate::support::{file, run, tasks};
-use scheduler_tests::{EXAMPLES, PUBLISHED};
-use tandem_sim::metrics::RunMetrics;
+use scheduler_tests::{EXAMPLES, PUBLISHED, WITH_RECIPES, object, recipe};
+use tandem_sim::metrics::{RunMetrics, TaskMetrics};
 
 /// Those that share time evenly between all tasks of the machine.
 const FAIR: [&str; 3] = ["fifo", "weighted", "tree"];
@@ -71,5 +71,43 @@ fn twice_the_weight_is_twice_the_time_where_weights_count() {
             _ => 0.8..2.5,
         };
         assert!(expected.contains(&ratio), "{name}: {ratio}");
+    }
+}
+
+/// The kernel gives a task that goes on alone another slice, its own, which may be longer than the scheduler's: who charges
+/// tasks for what is missing of a slice must not charge less than nothing.
+#[test]
+fn who_ran_alone_does_not_starve_beside_others() {
+    let examples = EXAMPLES.map(|name| (name, String::new()));
+    let published =
+        WITH_RECIPES.map(|name| (name, recipe(name).unwrap_or_else(|error| panic!("{name}: {error}"))));
+    for (name, recipe) in examples.into_iter().chain(published) {
+        let metrics = run(&format!(
+            r#"length = "2s"
+warmup = "0ms"
+machine = "1x4x1"
+[policy.host]
+object = "{}"
+{recipe}
+[programs.early]
+ops = [{{ forever = [{{ compute = {{ exponential = "30ms" }} }}, {{ sleep = {{ exponential = "5ms" }} }}] }}]
+[programs.late]
+ops = [{{ sleep = "1s" }}, {{ forever = [{{ compute = "10ms" }}] }}]
+[[processes]]
+group = "early"
+memory = "1GiB"
+process = [{{ program = "early", copies = 3 }}]
+[[processes]]
+group = "late"
+memory = "1GiB"
+process = [{{ program = "late", copies = 6 }}]
+"#,
+            object(name).display()
+        ));
+        for group in ["early", "late"] {
+            let longest_ms = TaskMetrics::sum(tasks(&metrics, group)).longest_wait_ns as f64 / 1e6;
+            // One that starves waits for the whole second half.
+            assert!(longest_ms < 500.0, "{name}, {group}: {longest_ms} ms");
+        }
     }
 }

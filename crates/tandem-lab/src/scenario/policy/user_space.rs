@@ -4,6 +4,7 @@
 //! Names are the object's, and its information about types (BTF) says how values become bytes. Words with `@`
 //! stand for numbers of the machine ([`super::machine_words`]), so that one file serves any machine.
 
+use super::arena_library;
 use super::machine_words::{At, Part};
 use super::words::Word;
 use schemars::JsonSchema;
@@ -106,7 +107,7 @@ impl UserSpace<'_> {
             let size = size.ok_or_else(|| {
                 format!("`scx_arena` names `struct {context:.60}`, which the object does not have")
             })?;
-            done.calls.push(Call::ArenaLibrary(size));
+            done.calls.extend(arena_library::calls(image, machine, size)?);
         }
         for call in self.calls {
             let calls = resolver.calls(call)?;
@@ -445,7 +446,7 @@ impl Resolver<'_> {
                 self.image.types.bytes(name, typed, &self.value(value, at)?, self.constant)
             }
         };
-        let called = |at: At| Ok(Call::Program(name.clone(), argument(at)?));
+        let called = |at: At| Ok(Call { program: name.clone(), argument: argument(at)?, set: None });
         let parts = call.each.map_or(vec![At::Machine], |Word(part)| At::each(self.machine, part));
         parts.into_iter().map(called).collect()
     }

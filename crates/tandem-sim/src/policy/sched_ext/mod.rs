@@ -44,7 +44,7 @@ mod world;
 
 pub(crate) use away::Taker;
 pub use functions::environment;
-pub use preparation::{Call, Element, InnerMap, InnerMapContents, Preparation};
+pub use preparation::{Call, CpuSetUse, Element, InnerMap, InnerMapContents, Preparation};
 pub(crate) use reload::Ending;
 pub use settings::{KernelVersion, OwnCounters, Preferences, SchedExtSettings};
 

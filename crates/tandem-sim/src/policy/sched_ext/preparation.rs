@@ -1,17 +1,12 @@
 //! What a scheduler's own user space does between the load of its object and its start, besides writing
 //! variables: it changes operations, fills maps, and runs programs (`BPF_PROG_RUN`).
 //!
-//! scx's library of arenas (`lib/arena.bpf.c` in the object, the crate `scx_arena` in user space) needs a
-//! conversation: user space asks for a set of CPUs, fills it in, and passes it on, for each part of the
-//! machine. [`Call::ArenaLibrary`] holds it.
+//! Programs of some schedulers make a set of CPUs, for user space to fill it in and to pass it on ([`CpuSetUse`]).
 
 use super::scheduler::Scheduler;
 use super::settings::SchedExtSettings;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use tandem_ebpf::{DataType, DataTypeId, Fault, Image, MapKind, Value};
-use tandem_machine::Machine;
-use tandem_machine::cpumask::CpuMask;
+use tandem_ebpf::{Fault, Image, MapKind};
 
 /// What user space does before it starts the scheduler, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,18 +63,33 @@ pub enum InnerMapContents {
     },
 }
 
-/// A call of programs from user space.
+/// A call of a program from user space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Call {
-    /// A program, with the bytes of its argument; empty if it has none.
-    Program(String, Vec<u8>),
-    /// What scx's `ArenaLib` does: it sets up the library in the object, whose tasks have contexts of so many
-    /// bytes, and describes the machine to it.
-    ArenaLibrary(u64),
+pub struct Call {
+    /// The program's name.
+    pub program: String,
+    /// The bytes of its argument; empty if it has none.
+    pub argument: Vec<u8>,
+    /// What the call has to do with a set of CPUs in the scheduler's memory.
+    pub set: Option<CpuSetUse>,
 }
 
-/// Pages that the library's allocator takes at a time (`STATIC_ALLOC_PAGES_GRANULARITY` of `scx_arena`).
-const STATIC_PAGES: i128 = 8;
+/// A program makes a set of CPUs, which user space fills in, and another one gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CpuSetUse {
+    /// The program leaves the address of a set in its argument.
+    Fill {
+        /// The place of the address in the argument, bytes from its beginning.
+        at: usize,
+        /// What is written to the set.
+        words: Vec<u64>,
+    },
+    /// The program gets the address of the last set that was filled in.
+    Pass {
+        /// The place of the address in the argument, bytes from its beginning.
+        at: usize,
+    },
+}
 
 impl Scheduler {
     /// Fills maps and runs programs.
@@ -105,10 +115,19 @@ impl Scheduler {
     }
 
     fn make_calls(&mut self, calls: &[Call]) -> Result<(), Fault> {
-        for call in calls {
-            match call {
-                Call::Program(name, argument) => self.run_program(name, &mut argument.clone())?,
-                Call::ArenaLibrary(task_context_bytes) => self.set_up_arena_library(*task_context_bytes)?,
+        let mut address = [0; 8];
+        for Call { program, argument, set } in calls {
+            let mut argument = argument.clone();
+            if let Some(CpuSetUse::Pass { at }) = *set {
+                argument[at..at + 8].copy_from_slice(&address);
+            }
+            self.run_program(program, &mut argument)?;
+            if let Some(CpuSetUse::Fill { at, words }) = set {
+                address.copy_from_slice(&argument[*at..at + 8]);
+                let memory = &mut self.instance.state_mut().memory;
+                for (word, address) in words.iter().zip((u64::from_le_bytes(address)..).step_by(8)) {
+                    memory.store(address, 8, *word)?;
+                }
             }
         }
         Ok(())
@@ -169,80 +188,6 @@ impl Scheduler {
             error => Err(Fault(format!("the program `{name}`, called by user space, returned {error}"))),
         }
     }
-
-    fn set_up_arena_library(&mut self, task_context_bytes: u64) -> Result<(), Fault> {
-        let sizes = [("static_pages", STATIC_PAGES), ("task_ctx_size", task_context_bytes.into())];
-        self.run_with("arena_init", &sizes)?;
-        let machine = self.kernel.machine().clone();
-        if self.instance.image().programs.contains_key("arena_topology_init") {
-            let children = children_max(&machine).map(|count| Value::Number(count as i128));
-            let argument = [("max_children".to_owned(), Value::List(children.into()))];
-            self.run_with_value("arena_topology_init", argument.into())?;
-        }
-        for (id, cpus) in parts(&machine).into_iter().filter(|(_, cpus)| !cpus.is_empty()) {
-            let bitmap = self.run_with("arena_alloc_mask", &[("bitmap", 0)])?;
-            let memory = &mut self.instance.state_mut().memory;
-            for (word, address) in cpus.words().zip((bitmap..).step_by(8)) {
-                memory.store(address, 8, word)?;
-            }
-            let node = [("bitmap", bitmap.into()), ("id", id as i128)];
-            self.run_with("arena_topology_node_init", &node)?;
-        }
-        Ok(())
-    }
-
-    /// Runs a program with an argument of these numbers; returns the first one as the program leaves it.
-    fn run_with(&mut self, name: &str, numbers: &[(&str, i128)]) -> Result<u64, Fault> {
-        let argument =
-            numbers.iter().map(|&(field, number)| (field.to_owned(), Value::Number(number))).collect();
-        let (bytes, of) = self.run_with_value(name, argument)?;
-        let DataType::Structure { fields } = self.instance.image().types.get(of) else { return Ok(0) };
-        let first = numbers.first().and_then(|(field, _)| fields.get(*field));
-        let word = first.and_then(|field| bytes.get(field.offset..)?.first_chunk());
-        Ok(word.map_or(0, |word| u64::from_le_bytes(*word)))
-    }
-
-    fn run_with_value(
-        &mut self,
-        name: &str,
-        argument: BTreeMap<String, Value>,
-    ) -> Result<(Vec<u8>, DataTypeId), Fault> {
-        let image = self.instance.image();
-        let typed = image.programs.get(name).and_then(|program| program.argument);
-        let typed = typed.ok_or_else(|| {
-            Fault(format!(
-                "the object has no program `{name}` of scx's library of arenas; use no `scx_arena`"
-            ))
-        })?;
-        let bytes = image.types.bytes(name, typed, &Value::Table(argument), &|_| None);
-        let mut bytes = bytes.map_err(Fault)?;
-        self.run_program(name, &mut bytes)?;
-        Ok((bytes, typed.0))
-    }
-}
-
-/// The most children of a part at each of the library's levels: the machine, nodes, caches, cores, CPUs.
-fn children_max(machine: &Machine) -> [usize; 5] {
-    let in_node = |cpus: &CpuMask| machine.llcs().iter().filter(|llc| llc.cpus.is_subset(cpus)).count();
-    let in_cache = |cpus: &CpuMask| machine.cores().iter().filter(|core| core.cpus.is_subset(cpus)).count();
-    [
-        machine.node_count(),
-        machine.nodes().iter().map(|node| in_node(&node.cpus)).max().unwrap_or(0),
-        machine.llcs().iter().map(|llc| in_cache(&llc.cpus)).max().unwrap_or(0),
-        machine.cores().iter().map(|core| core.cpus.count()).max().unwrap_or(0),
-        0,
-    ]
-}
-
-/// The parts of a machine from the whole to its CPUs, each with its number at its level.
-fn parts(machine: &Machine) -> Vec<(usize, CpuMask)> {
-    let count = machine.cpu_count();
-    let whole = [(0, machine.all_cpus().clone())];
-    let nodes = machine.nodes().iter().map(|node| node.cpus.clone()).enumerate();
-    let caches = machine.llcs().iter().map(|llc| llc.cpus.clone()).enumerate();
-    let cores = machine.cores().iter().map(|core| core.cpus.clone()).enumerate();
-    let cpus = machine.all_cpus().iter().map(|cpu| (cpu.index(), CpuMask::from_cpus(count, [cpu])));
-    whole.into_iter().chain(nodes).chain(caches).chain(cores).chain(cpus).collect()
 }
 
 impl SchedExtSettings {

@@ -38,6 +38,8 @@ pub struct IdleCpus {
     machine: Arc<Machine>,
     has_smt: bool,
     is_per_node: bool,
+    /// The set of CPUs that are online.
+    online: u64,
     /// One for each node, or one.
     sets: Vec<Sets>,
     /// The sets of each CPU's last-level cache and node, if the search for an idle CPU considers them.
@@ -52,6 +54,7 @@ impl IdleCpus {
             machine: Arc::clone(machine),
             has_smt: machine.cores().iter().any(|core| core.cpus.count() > 1),
             is_per_node,
+            online: 0,
             sets: Vec::new(),
             llcs: Vec::new(),
             nodes: Vec::new(),
@@ -66,6 +69,7 @@ impl IdleCpus {
         online: &CpuMask,
         version: KernelVersion,
     ) -> Result<(), Fault> {
+        self.online = sets.online();
         let parts = match self.is_per_node {
             true => self.machine.nodes().iter().map(|node| node.cpus.and(online)).collect(),
             false => vec![online.clone()],
@@ -150,19 +154,23 @@ impl IdleCpus {
         Ok(())
     }
 
-    /// Whole cores idle if all of their threads do.
+    /// Whole cores idle if all of their threads that are online do.
     fn note_core(&self, state: &mut State, cpu: usize, idles: bool) -> Result<(), Fault> {
         let siblings = self.machine.siblings(CpuId::from(cpu));
         let Sets { cpus, cores } = self.of(cpu);
         if idles {
             for sibling in siblings.iter() {
-                if !sets::contains(&state.memory, cpus, sibling.index())? {
+                let sibling = sibling.index();
+                if !sets::contains(&state.memory, cpus, sibling)?
+                    && sets::contains(&state.memory, self.online, sibling)?
+                {
                     return Ok(());
                 }
             }
         }
-        for sibling in siblings.iter() {
-            sets::assign(&mut state.memory, cores, sibling.index(), idles)?;
+        for sibling in siblings.iter().map(CpuId::index) {
+            let idles = idles && sets::contains(&state.memory, self.online, sibling)?;
+            sets::assign(&mut state.memory, cores, sibling, idles)?;
         }
         Ok(())
     }

@@ -21,6 +21,8 @@ pub struct Queues {
     queues: Vec<Queue>,
     /// Positions of the scheduler's own, by number.
     own: NumberMap<u64, usize>,
+    /// Positions of queues that were destroyed: the next ones take them.
+    free: Vec<usize>,
     /// Number of queued tasks that were visited, or skipped, under the locks of queues.
     visited: u64,
     /// Locks of queues of no CPU that were taken since the last time: the position of each, how often in succession, and
@@ -44,6 +46,7 @@ impl Queues {
             machine: Arc::clone(machine),
             queues: Vec::new(),
             own: NumberMap::default(),
+            free: Vec::new(),
             visited,
             locked: Vec::new(),
         }
@@ -77,7 +80,16 @@ impl Queues {
         if self.own.contains_key(&id) {
             return Ok(EEXIST as u64);
         }
-        let position = self.add(state, id)?;
+        let position = match self.free.pop() {
+            Some(position) => {
+                // It goes on counting arrivals: an iteration over the old queue does not see the tasks of the new one.
+                let queue = &mut self.queues[position];
+                queue.id = id;
+                store(&mut state.memory, queue.address, field!(DispatchQueue, id), id)?;
+                position
+            }
+            None => self.add(state, id)?,
+        };
         self.own.insert(id, position);
         Ok(0)
     }
@@ -87,6 +99,7 @@ impl Queues {
         match self.own.get(&id) {
             Some(&position) if self.queues[position].is_empty() => {
                 self.own.remove(&id);
+                self.free.push(position);
                 Ok(())
             }
             Some(_) => Err(format!("dispatch queue {id:#x} was destroyed with tasks in it")),
