@@ -25,6 +25,19 @@ pub const ARENA_PROGRAMS: [&str; 9] =
 
 /// Legs with VMs of their own, which need QEMU in the guest.
 const LEGS_WITH_VMS: [&str; 3] = ["vms", "cores", "abuse"];
+/// The leg that loads other schedulers.
+const LEG_WITH_SCHEDULERS: &str = "schedulers";
+
+/// What guests of some legs have besides what all have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Addition {
+    /// No more than these.
+    Nothing,
+    /// QEMU, for VMs of their own.
+    Qemu,
+    /// The object files of other schedulers.
+    Schedulers,
+}
 
 /// A virtual machine, booted once, and what runs on it.
 pub struct Leg {
@@ -61,9 +74,13 @@ pub enum Emulation {
 }
 
 impl Leg {
-    /// Whether it has VMs of its own.
-    pub fn has_vms(&self) -> bool {
-        LEGS_WITH_VMS.contains(&self.name)
+    /// What its guests have besides what all have.
+    pub fn addition(&self) -> Addition {
+        match self.name {
+            LEG_WITH_SCHEDULERS => Addition::Schedulers,
+            name if LEGS_WITH_VMS.contains(&name) => Addition::Qemu,
+            _ => Addition::Nothing,
+        }
     }
 }
 
@@ -332,6 +349,18 @@ pub const LEGS: &[Leg] = &[
             case("refuses-beside-others", cases::verify::refuses),
             long("ends-with-the-winner", cases::verify::ends_with_the_winner),
             long("drops-an-arm-that-harms", cases::verify::drops_an_arm_that_harms),
+        ],
+    },
+    Leg {
+        name: LEG_WITH_SCHEDULERS,
+        machine: EIGHT_CPUS,
+        emulation: Emulation::Threads,
+        kernel_parameters: "",
+        modules: &[],
+        cpu_s: 460,
+        cases: &[
+            case("some-load-and-schedule", cases::schedulers::some_load_and_schedule),
+            long("each-loads-and-schedules", cases::schedulers::each_loads_and_schedules),
         ],
     },
     Leg {

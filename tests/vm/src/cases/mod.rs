@@ -24,6 +24,7 @@ pub mod partial;
 pub mod programs;
 pub mod rate_control;
 pub mod recording;
+pub mod schedulers;
 pub mod service;
 pub mod soft_affinity;
 pub mod starvation;

@@ -50,7 +50,8 @@ impl Loaded {
         sched_ext::wait_disabled()
     }
 
-    fn check(&mut self) -> Result<()> {
+    /// An error with what its loader says if that has ended.
+    pub fn check(&mut self) -> Result<()> {
         let status = self.process.ended()?;
         ensure!(status.is_none(), "its loader ended: {}", self.process.output().trim());
         Ok(())

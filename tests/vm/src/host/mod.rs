@@ -17,14 +17,16 @@ mod vms;
 pub use options::Options;
 
 use crate::guest::parameters::Parameters;
-use crate::leg::{Case, LEGS, Leg};
+use crate::leg::{Addition, Case, LEGS, Leg};
 use crate::record::Record;
 use crate::report::Event;
 use anyhow::{Context, Result, ensure};
+use objects::Object;
 use options::KERNEL_FOLDER;
 use outcome::Outcome;
 use qemu::Run;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, mpsc};
@@ -59,18 +61,25 @@ pub fn run(options: &Options) -> Result<bool> {
     let work = programs.join("vm");
     fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
     let modules = options.kernel.join("modules");
-    let initramfs = work.join("initramfs");
-    initramfs::pack(&initramfs, &programs, &modules, &work, |_| Ok(()))?;
-    let with_qemu = work.join("initramfs-with-qemu");
-    if plans.iter().any(|plan| plan.leg.has_vms()) {
-        initramfs::pack(&with_qemu, &programs, &modules, &work, |archive| vms::add(archive, &work))?;
+    let mut archives = BTreeMap::new();
+    for addition in plans.iter().map(|plan| plan.leg.addition()) {
+        if let Entry::Vacant(place) = archives.entry(addition) {
+            let file = place.insert(work.join(format!("initramfs-{addition:?}").to_lowercase()));
+            initramfs::pack(file, &programs, &modules, &work, |archive| match addition {
+                Addition::Nothing => Ok(()),
+                Addition::Qemu => vms::add(archive, &work),
+                Addition::Schedulers => {
+                    objects::add(archive, &Object::compiled()?, &programs, &options.kernel)
+                }
+            })?;
+        }
     }
 
     let faults = Mutex::new(Vec::new());
     let records = Mutex::new(Vec::new());
     let boot = |plan: &Plan| {
         let folder = work.join(plan.leg.name);
-        let initramfs = if plan.leg.has_vms() { &with_qemu } else { &initramfs };
+        let initramfs = &archives[&plan.leg.addition()];
         let boot = |cases: &[&'static Case]| {
             println!("booting the leg {}", plan.leg.name);
             let parameters = Parameters {

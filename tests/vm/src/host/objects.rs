@@ -12,7 +12,7 @@ use scheduler_tests::{EXAMPLES, WITH_RECIPES, recipe};
 use std::path::{Path, PathBuf};
 use tandem_file::located::SourceFile;
 use tandem_lab::scenario::policy::scheduler::HostScheduler;
-use tandem_sim::policy::sched_ext::{Call, SchedExtSettings};
+use tandem_sim::policy::sched_ext::{Call, CpuSetUse, Element, Preparation as Prepared, SchedExtSettings};
 use tandem_sim::scenario::PolicySettings;
 
 /// The program that loads them, which cargo builds beside this one.
@@ -95,30 +95,32 @@ fn prepared(settings: &SchedExtSettings) -> Result<Preparation> {
         let offset = (address - variable.address) as usize;
         Ok(preparation::Patch { variable: name.clone(), offset, bytes: bytes.clone() })
     };
-    ensure!(
-        settings.preparation.sizes.is_empty() && settings.preparation.inner_maps.is_empty(),
-        "only the simulator gives maps their sizes, and makes maps in maps"
-    );
-    let elements = settings.preparation.elements.iter().map(|element| preparation::Element {
-        map: image.maps[element.map].name.clone(),
-        key: element.key.clone(),
-        value: element.value.clone(),
-    });
-    let calls = |calls: &[Call]| {
-        let call = |call: &Call| match call {
-            Call::Program(program, argument) => {
-                Ok(preparation::Call { program: program.clone(), argument: argument.clone() })
-            }
-            Call::ArenaLibrary(_) => bail!("only the simulator sets up scx's library of arenas"),
-        };
-        calls.iter().map(call).collect::<Result<Vec<_>>>()
+    let Prepared { operations, sizes, elements, inner_maps, calls, calls_after_start } =
+        &settings.preparation;
+    ensure!(inner_maps.is_empty(), "only the simulator makes maps in maps");
+    let map = |number: usize| image.maps[number].name.clone();
+    let element = |of: &Element| {
+        let Element { map: number, cpu, key, value } = of.clone();
+        preparation::Element { map: map(number), cpu, key, value }
+    };
+    let call = |of: &Call| {
+        let Call { program, argument, set } = of.clone();
+        let set = set.map(|set| match set {
+            CpuSetUse::Fill { at, words } => preparation::CpuSetUse::Fill(at, words),
+            CpuSetUse::Pass { at } => preparation::CpuSetUse::Pass(at),
+        });
+        preparation::Call { program, argument, set }
     };
     Ok(Preparation {
         variables: settings.data.iter().map(patch).collect::<Result<_>>()?,
-        operations: settings.preparation.operations.clone(),
-        elements: elements.collect(),
-        calls: calls(&settings.preparation.calls)?,
-        calls_after_start: calls(&settings.preparation.calls_after_start)?,
+        operations: operations.clone(),
+        sizes: sizes
+            .iter()
+            .map(|&(number, size)| Ok((map(number), size.try_into()?)))
+            .collect::<Result<_>>()?,
+        elements: elements.iter().map(element).collect(),
+        calls: calls.iter().map(call).collect(),
+        calls_after_start: calls_after_start.iter().map(call).collect(),
     })
 }
 
