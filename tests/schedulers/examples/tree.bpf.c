@@ -94,6 +94,20 @@ static struct turn *take_next(void)
 	return node ? container_of(node, struct turn, node) : NULL;
 }
 
+/*
+ * Where the next task goes that a CPU has taken: there if it may run there, else to a CPU that idles. If none does, those
+ * where it may run look into the kernel's queue before they idle.
+ */
+static u64 place_of(struct task_struct *p, s32 cpu)
+{
+	s32 idle_cpu;
+
+	if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return SCX_DSQ_LOCAL;
+	idle_cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	return idle_cpu >= 0 ? SCX_DSQ_LOCAL_ON | idle_cpu : SCX_DSQ_GLOBAL;
+}
+
 void BPF_STRUCT_OPS(tree_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct task_struct *p = NULL;
@@ -112,9 +126,7 @@ void BPF_STRUCT_OPS(tree_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (!p)
 		return;
-	/* Here if it may run here; else the kernel finds a CPU for it. */
-	scx_bpf_dsq_insert(p, bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ? SCX_DSQ_LOCAL : SCX_DSQ_GLOBAL,
-			   slice_ns, 0);
+	scx_bpf_dsq_insert(p, place_of(p, cpu), slice_ns, 0);
 	bpf_task_release(p);
 	__sync_fetch_and_add(&nr_taken, 1);
 }

@@ -136,7 +136,7 @@ fn all_work_is_done_and_no_cpu_idles_for_long_beside_it() {
             let host = file_with(name, &format!("kernel = \"{kernel}\""));
             let (metrics, longest_ns) = run_beside(&build(&MIXED.replace("HOST", &host)));
             let bound_ns = match name {
-                "fifo" | "weighted" => AT_ONCE_NS,
+                "fifo" | "weighted" | "tree" => AT_ONCE_NS,
                 "central" => TIMER_NS,
                 _ => SOON_NS,
             };
