@@ -2,11 +2,9 @@
 //!
 //! `PROPTEST_CASES` sets the length of the search: by default it tries each property with 64 scenarios.
 
-mod common;
-
-use common::MS;
-use common::follow::{Doing, Life, follow};
-use common::random::{scenario, some_cases};
+use crate::common::MS;
+use crate::common::follow::{Doing, Life, follow};
+use crate::common::random::{scenario, some_cases};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tandem_machine::cpumask::CpuMask;

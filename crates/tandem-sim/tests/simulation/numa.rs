@@ -1,9 +1,7 @@
 //! The location of memory, and NUMA balancing, which brings it and its tasks together.
 
-mod common;
-
-use common::random::balanced_scenario;
-use common::{MS, compute, forever, textbook};
+use crate::common::random::balanced_scenario;
+use crate::common::{MS, compute, forever, textbook};
 use proptest::prelude::*;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
@@ -103,7 +101,7 @@ fn a_task_goes_to_memory_that_cannot_come_to_it() {
     // The other node has no room for the memory.
     let vms = |memory: usize| {
         let shares = |node: usize| if node == 0 { [1.0, 0.0] } else { [0.0, 1.0] };
-        let mut full = common::vm("full", &machine, 1, forever(vec![common::sleep(MS)]));
+        let mut full = crate::common::vm("full", &machine, 1, forever(vec![crate::common::sleep(MS)]));
         (full.memory_bytes, full.memory_shares) = (node_bytes, shares(1 - memory).to_vec());
         vec![database("db", &machine, &[&[0, 1, 2, 3]], shares(memory)), full]
     };
@@ -219,7 +217,7 @@ fn first_touch_follows_where_tasks_start() {
 
 #[test]
 fn one_node_needs_no_balancing() {
-    let machine = common::cores(2);
+    let machine = crate::common::cores(2);
     let hash = |numa_balancing| {
         let program = Arc::new(Program { ops: forever(vec![compute(MS)]), profiles: vec![] });
         let vcpu = HostTask::new(program, Affinity::hard(machine.all_cpus().clone()));

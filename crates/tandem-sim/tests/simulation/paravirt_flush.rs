@@ -1,9 +1,7 @@
 //! TLB flushes of guests that know which of their vCPUs are preempted.
 
-mod common;
-
-use common::guest::{guest, guest_vm};
-use common::{MS, US, compute, cores, forever, hog, textbook, vm};
+use crate::common::guest::{guest, guest_vm};
+use crate::common::{MS, US, compute, cores, forever, hog, textbook, vm};
 use tandem_machine::MachineBuilder;
 use tandem_sim::cost::{ContextSwitch, CostModels, Interrupt};
 use tandem_sim::metrics::RunMetrics;

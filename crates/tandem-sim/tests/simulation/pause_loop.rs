@@ -1,10 +1,8 @@
 //! The host's treatment of vCPUs that spin: pause-loop exits, directed yields, and the cost of the search for
 //! a target.
 
-mod common;
-
-use common::guest::{guest, guest_vm, linux};
-use common::{MS, US, compute, cores, forever, hog, textbook, vm};
+use crate::common::guest::{guest, guest_vm, linux};
+use crate::common::{MS, US, compute, cores, forever, hog, textbook, vm};
 use std::sync::Arc;
 use tandem_machine::ids::CpuId;
 use tandem_machine::{Machine, MachineBuilder, preset};
@@ -185,7 +183,7 @@ fn what_else_needs_a_queue_waits_for_its_lock() {
     // others want.
     let wakeup_p50_ns = |pause_loop| {
         let host = Arc::new(preset("westmere-ex-4s").unwrap());
-        let sleeper = forever(vec![compute(20 * US), common::sleep(200 * US)]);
+        let sleeper = forever(vec![compute(20 * US), crate::common::sleep(200 * US)]);
         let vms =
             vec![locking_vm("storm", &host, 80, locked(US, 50 * US)), vm("host-thread", &host, 1, sleeper)];
         let metrics = run(&on_linux(host, vms, pause_loop, 50 * MS), 1).unwrap();

@@ -4,10 +4,8 @@
 //! after some time never gets on again, and one that has not got on in a second run of twice that length is
 //! reported there.
 
-mod common;
-
-use common::guest::{guest, guest_vm};
-use common::{MS, US, compute, cores, forever, textbook};
+use crate::common::guest::{guest, guest_vm};
+use crate::common::{MS, US, compute, cores, forever, textbook};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;

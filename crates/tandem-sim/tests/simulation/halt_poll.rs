@@ -1,9 +1,7 @@
 //! Hosts that poll before they let a vCPU sleep.
 
-mod common;
-
-use common::guest::{guest, guest_vm, program};
-use common::{MS, US, compute, cores, forever, hog, send, sleep, textbook, vm};
+use crate::common::guest::{guest, guest_vm, program};
+use crate::common::{MS, US, compute, cores, forever, hog, send, sleep, textbook, vm};
 use std::sync::Arc;
 use tandem_machine::MachineBuilder;
 use tandem_machine::cpumask::CpuMask;

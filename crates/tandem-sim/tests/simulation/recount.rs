@@ -5,10 +5,8 @@
 //! With costs off, times agree to the nanosecond; with costs, the host's and the guests' own code takes parts
 //! of the time between events, and counts agree.
 
-mod common;
-
-use common::random_guests::scenario_with_guests;
-use common::{MS, US};
+use crate::common::random_guests::scenario_with_guests;
+use crate::common::{MS, US};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;

@@ -1,10 +1,8 @@
 //! Properties with costs off, where only the vCPUs' own programs limit them.
 
-mod common;
-
-use common::follow::{Doing, Life, follow, longest_idle_beside_waiting_ns};
-use common::random::{busy_scenario, round_span, settings, some_cases, uneven_span};
-use common::*;
+use crate::common::follow::{Doing, Life, follow, longest_idle_beside_waiting_ns};
+use crate::common::random::{busy_scenario, round_span, settings, some_cases, uneven_span};
+use crate::common::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;

@@ -1,10 +1,8 @@
 //! Properties of every scenario with guest kernels, under any programs and any policy of the host.
 
-mod common;
-
-use common::random::some_cases;
-use common::random_guests::scenario_with_guests;
-use common::stacked::Stacked;
+use crate::common::random::some_cases;
+use crate::common::random_guests::scenario_with_guests;
+use crate::common::stacked::Stacked;
 use proptest::prelude::*;
 use tandem_sim::cost::CostModels;
 use tandem_sim::{run, run_observed};

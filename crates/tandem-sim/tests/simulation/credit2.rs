@@ -1,10 +1,8 @@
 //! Properties of the credit2 scheduler with costs off.
 
-mod common;
-
-use common::follow::{Doing, Life, follow, longest_idle_beside_waiting_ns};
-use common::random::{some_cases, uneven_span};
-use common::*;
+use crate::common::follow::{Doing, Life, follow, longest_idle_beside_waiting_ns};
+use crate::common::random::{some_cases, uneven_span};
+use crate::common::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

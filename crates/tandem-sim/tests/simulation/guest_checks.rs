@@ -1,8 +1,6 @@
 //! Errors about guests whose parts do not fit together.
 
-mod common;
-
-use common::{compute, cores, send, textbook, vm};
+use crate::common::{compute, cores, send, textbook, vm};
 use std::sync::Arc;
 use tandem_machine::MachineBuilder;
 use tandem_machine::cpumask::CpuMask;

@@ -1,8 +1,6 @@
 //! VMs that come and go, and homes that are chosen during the run.
 
-mod common;
-
-use common::{MS, compute, forever, hog, sleep, textbook, vm, vm_of};
+use crate::common::{MS, compute, forever, hog, sleep, textbook, vm, vm_of};
 use std::sync::Arc;
 use tandem_machine::homes::HomeSettings;
 use tandem_machine::ids::{CpuId, TaskId};
@@ -272,7 +270,7 @@ fn an_agent_obeys_an_affinity_that_changes() {
 
 #[test]
 fn an_agent_with_nothing_to_choose_changes_nothing() {
-    let machine = common::cores(2);
+    let machine = crate::common::cores(2);
     let vms = |home| {
         let mut vm = vm("a", &machine, 2, hog());
         vm_of(&mut vm).home = home;

@@ -1,9 +1,7 @@
 //! Guest kernels: two schedulers on top of each other.
 
-mod common;
-
-use common::guest::*;
-use common::*;
+use crate::common::guest::*;
+use crate::common::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;

@@ -1,8 +1,6 @@
 //! With all costs off, the schedule is that of a textbook.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::CpuId;
 use tandem_sim::cost::CostModels;

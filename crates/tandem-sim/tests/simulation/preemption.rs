@@ -1,10 +1,8 @@
 //! When turns end and when that takes effect, as measured on kernels of Debian that counted instructions
 //! (250 Hz, no other load; the book's chapter on EEVDF has the figures).
 
-mod common;
-
-use common::guest::linux;
-use common::*;
+use crate::common::guest::linux;
+use crate::common::*;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 use tandem_sim::cost::{CostModels, Interrupt, Ipi, Timer};

@@ -1,11 +1,9 @@
 //! The cost for tasks of cache lines that others wrote: messages, the queues of channels, and shared data.
 
-mod common;
-
-use common::guest::{ERAS, guest, guest_vm, linux, topology};
-use common::random::some_cases;
-use common::random_guests::scenario_with_guests;
-use common::*;
+use crate::common::guest::{ERAS, guest, guest_vm, linux, topology};
+use crate::common::random::some_cases;
+use crate::common::random_guests::scenario_with_guests;
+use crate::common::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;

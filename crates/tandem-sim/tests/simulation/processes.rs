@@ -1,10 +1,8 @@
 //! Processes of the host: costs that they avoid, costs that only they have, and groups of tasks that pass
 //! tokens in bulk.
 
-mod common;
-
-use common::guest::{ERAS, linux};
-use common::*;
+use crate::common::guest::{ERAS, linux};
+use crate::common::*;
 use std::sync::Arc;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;

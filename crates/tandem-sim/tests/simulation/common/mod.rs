@@ -1,8 +1,5 @@
 //! Short constructors for scenarios of tests.
 
-// Each test file uses a different part of this module.
-#![allow(dead_code)]
-
 pub mod follow;
 pub mod guest;
 pub mod random;
