@@ -173,6 +173,8 @@ impl NodeKind {
 pub struct StructOps {
     /// Its name in the source.
     pub name: String,
+    /// Its type is `sched_ext_ops_cid`, not `sched_ext_ops`: callbacks get and give topological numbers of CPUs.
+    pub is_by_cid: bool,
     /// The callbacks that are set.
     pub callbacks: BTreeMap<String, FunctionId>,
     /// The values that are set, numbers up to 64 bits, by name.

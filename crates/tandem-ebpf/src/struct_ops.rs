@@ -1,4 +1,5 @@
-//! Schedulers as objects define them: variables of `struct sched_ext_ops` in sections of their own.
+//! Schedulers as objects define them: variables of `struct sched_ext_ops`, or `struct sched_ext_ops_cid`, in sections of
+//! their own.
 
 use crate::btf::{Type, essential_name};
 use crate::fault::LoadError;
@@ -6,8 +7,9 @@ use crate::image::StructOps;
 use crate::link::Linker;
 use std::collections::BTreeMap;
 
-/// The kernel's type of schedulers. Other types have nothing to do with scheduling.
+/// The kernel's types of schedulers. Others have nothing to do with scheduling.
 const SCHEDULER: &str = "sched_ext_ops";
+const SCHEDULER_BY_CID: &str = "sched_ext_ops_cid";
 /// Most schedulers that an object may have.
 const COUNT_MAX: usize = 64;
 
@@ -26,9 +28,11 @@ impl Linker<'_> {
                 let Some(placed) = self.placed_variable(section_name, variable)? else { continue };
                 let id = btf.resolve(placed.of)?;
                 let Type::Composite { members, size } = btf.get(id)? else { continue };
-                if essential_name(btf.name(id)) != SCHEDULER {
-                    continue;
-                }
+                let is_by_cid = match essential_name(btf.name(id)) {
+                    SCHEDULER => false,
+                    SCHEDULER_BY_CID => true,
+                    _ => continue,
+                };
                 if found.len() == COUNT_MAX {
                     return Err(LoadError(format!("the object defines more than {COUNT_MAX} schedulers")));
                 }
@@ -40,6 +44,7 @@ impl Linker<'_> {
                 })?;
                 let mut scheduler = StructOps {
                     name: placed.name.into(),
+                    is_by_cid,
                     callbacks: BTreeMap::new(),
                     numbers: BTreeMap::new(),
                     texts: BTreeMap::new(),

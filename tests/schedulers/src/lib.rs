@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Those of the examples that work.
-pub const EXAMPLES: [&str; 4] = ["fifo", "weighted", "central", "tree"];
+pub const EXAMPLES: [&str; 5] = ["fifo", "weighted", "central", "tree", "topological"];
 /// Those of the published ones whose recipes are short, for tests of what any scheduler does.
 pub const PUBLISHED: [&str; 3] = ["scx_beerland", "scx_bpfland", "scx_flash"];
 /// All published ones: `docs/recipes/` says what the user space of each would tell it.

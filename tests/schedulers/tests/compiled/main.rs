@@ -1,6 +1,7 @@
 //! Compiled schedulers in the simulator: examples to read, and published ones.
 
 mod accounts;
+mod cids;
 mod determinism;
 mod idle;
 mod idle_nodes;

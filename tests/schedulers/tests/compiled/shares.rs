@@ -65,6 +65,8 @@ fn twice_the_weight_is_twice_the_time_where_weights_count() {
         let ratio = mean(&run_ms(&metrics, "heavy")) / mean(&run_ms(&metrics, "usual"));
         let expected = match name {
             "fifo" => 0.95..1.05,
+            // A queue for each cache, none of which takes tasks from another as long as it has some.
+            "topological" => 0.5..2.0,
             // Its central CPU ends others' turns as it decides.
             "central" => 0.9..1.1,
             "weighted" | "tree" => 1.95..2.05,

@@ -155,7 +155,7 @@ impl Scheduler {
         if callback.is_some() {
             for _ in 0..DISPATCH_ROUNDS_MAX {
                 let address = previous.map_or(0, |task| self.address(task));
-                self.call(callback, Purpose::Dispatch, &[cpu as u64, address]);
+                self.call(callback, Purpose::Dispatch, &[self.kernel.cpu_argument(cpu), address]);
                 let (kernel, state) = self.parts();
                 let inserted = kernel.carry_out(state);
                 if self.keeps(previous) {
@@ -217,7 +217,8 @@ impl Scheduler {
         kernel.note_idle(state, cpu, idles);
         if change {
             let callback = self.kernel.callbacks().update_idle;
-            self.call(callback, Purpose::Other, &[cpu as u64, u64::from(idles)]);
+            let arguments = [self.kernel.cpu_argument(cpu), u64::from(idles)];
+            self.call(callback, Purpose::Other, &arguments);
         }
     }
 

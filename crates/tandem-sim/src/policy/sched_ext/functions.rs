@@ -42,6 +42,7 @@ functions! {
     Random: "bpf_get_prandom_u32";
 
     TaskFromPid: "bpf_task_from_pid", "bpf_task_from_vpid" V7_3;
+    TaskFromTid: "scx_bpf_tid_to_task" V7_3;
     CgroupFromId: "bpf_cgroup_from_id";
 
     MaskCreate: "bpf_cpumask_create";
@@ -103,6 +104,26 @@ functions! {
     PossibleMask: "scx_bpf_get_possible_cpumask";
     OnlineMask: "scx_bpf_get_online_cpumask";
 
+    CidOfCpu: "scx_bpf_cpu_to_cid" V7_3;
+    CpuOfCid: "scx_bpf_cid_to_cpu" V7_3;
+    CidPlace: "scx_bpf_cid_topo" V7_3;
+    CidNode: "scx_bpf_cid_node" V7_3;
+    CidCount: "scx_bpf_nr_cids" V7_3;
+    CidCountOnline: "scx_bpf_nr_online_cids" V7_3;
+    CidsOnline: "scx_bpf_online_cmask" V7_3;
+    CidsReplace: "scx_bpf_cid_override" V7_3;
+    CidKick: "scx_bpf_kick_cid" V7_3;
+    CidCurrent: "scx_bpf_cid_curr" V7_3;
+    CidOfTask: "scx_bpf_task_cid" V7_3;
+    CidHere: "scx_bpf_this_cid" V7_3;
+    CidPerformance: "scx_bpf_cidperf_cap" V7_3, "scx_bpf_cidperf_cur" V7_3;
+    CidPerformanceSet: "scx_bpf_cidperf_set" V7_3;
+    SubDispatch: "scx_bpf_sub_dispatch" V7_3;
+    SubCaps: "scx_bpf_sub_caps" V7_3;
+    SubGrant: "scx_bpf_sub_grant" V7_3;
+    SubRevoke: "scx_bpf_sub_revoke" V7_3;
+    SubKill: "scx_bpf_sub_kill_bstr" V7_3;
+
     Reenqueue: "scx_bpf_reenqueue_local", "scx_bpf_reenqueue_local___v2" V7_3;
     ReenqueueQueue: "scx_bpf_dsq_reenq" V7_3;
     Kick: "scx_bpf_kick_cpu";
@@ -142,7 +163,7 @@ const KNOWN: &[(KnownResult, &str, Option<KernelVersion>, Option<KernelVersion>)
     (KnownResult::Element(ANCESTORS), "bpf_cgroup_ancestor", None, None),
     (KnownResult::SetField(task_field(offset_of!(Task, scx.slice), Size::D)), "scx_bpf_task_set_slice", version!(V7_3), None),
     (KnownResult::SetField(task_field(offset_of!(Task, scx.dsq_vtime), Size::D)), "scx_bpf_task_set_dsq_vtime", version!(V7_3), None),
-    (KnownResult::Field(task_field(offset_of!(Task, thread_info.cpu), Size::W)), "scx_bpf_task_cpu", None, None),
+    (TASK_CPU, "scx_bpf_task_cpu", None, None),
     (KnownResult::Field(task_field(offset_of!(TaskBlock, cgroup), Size::D)), "scx_bpf_task_cgroup", None, None),
 ];
 
@@ -162,6 +183,9 @@ const NEW_IN_RUNTIME: &[&str] = &[
     "bpf_list_push_back",
     "bpf_rbtree_add",
 ];
+/// What `scx_bpf_task_cpu()` returns.
+pub const TASK_CPU: KnownResult = KnownResult::Field(task_field(offset_of!(Task, thread_info.cpu), Size::W));
+
 /// A cgroup's ancestors by level, itself last.
 const ANCESTORS: ArrayField =
     ArrayField { last: offset_of!(Cgroup, level) as u16, first: offset_of!(Cgroup, ancestors) as u16 };
@@ -169,6 +193,30 @@ const ANCESTORS: ArrayField =
 const fn task_field(offset: usize, size: Size) -> ObjectField {
     ObjectField { object: "a task", mark: offset_of!(TaskBlock, address) as u16, offset: offset as u16, size }
 }
+
+/// Functions that take CPUs or sets of them, and that the kernel's verifier refuses to schedulers by cid
+/// (`scx_kfunc_ids_cpu_only`).
+pub const BY_CPU: &[&str] = &[
+    "__scx_bpf_select_cpu_and",
+    "scx_bpf_cpu_curr",
+    "scx_bpf_cpu_node",
+    "scx_bpf_cpuperf_cap",
+    "scx_bpf_cpuperf_cur",
+    "scx_bpf_get_idle_cpumask",
+    "scx_bpf_get_idle_cpumask_node",
+    "scx_bpf_get_idle_smtmask",
+    "scx_bpf_get_idle_smtmask_node",
+    "scx_bpf_get_online_cpumask",
+    "scx_bpf_get_possible_cpumask",
+    "scx_bpf_kick_cpu",
+    "scx_bpf_pick_any_cpu",
+    "scx_bpf_pick_any_cpu_node",
+    "scx_bpf_pick_idle_cpu",
+    "scx_bpf_pick_idle_cpu_node",
+    "scx_bpf_select_cpu_and",
+    "scx_bpf_select_cpu_dfl",
+    "scx_bpf_test_and_clear_cpu_idle",
+];
 
 impl Function {
     /// The function with a number.

@@ -21,7 +21,8 @@
 //! [`cost`] counts the cost of decisions.
 //!
 //! Limits: a decision takes as long as one of Linux, independent of the scheduler's code; locks of its queues
-//! cost nothing. The tasks of a guest are all in the root cgroup. The kernel enforces no CPU bandwidth, and
+//! cost nothing. A kernel has one scheduler, with none below it for a cgroup (`sub_attach`). The tasks of a guest are all in
+//! the root cgroup. The kernel enforces no CPU bandwidth, and
 //! no core scheduling. A running task whose affinity changes is not stopped and started for that. The CPUs
 //! run at one frequency.
 
@@ -55,7 +56,7 @@ use callbacks::Callbacks;
 use kernel::{Cgroups, Disturbances, ScxKernel};
 use scheduler::Scheduler;
 use std::sync::Arc;
-use tandem_ebpf::{Fault, Instance};
+use tandem_ebpf::{Fault, Import, Instance};
 use tandem_machine::Machine;
 use tandem_machine::ids::TaskId;
 
@@ -176,18 +177,39 @@ fn load(
     let instance = Instance::new(Arc::clone(&settings.code), machine.cpu_count());
     let instance = instance.map_err(|fault| fault.to_string())?;
     let operations = settings.operations();
-    let callbacks =
-        operations.as_ref().map(Callbacks::of).ok_or("the object defines no scheduler (no `.struct_ops`)")?;
+    let operations = operations.ok_or("the object defines no scheduler (no `.struct_ops`)")?;
+    let callbacks = Callbacks::of(&operations, settings.kernel)?;
+    if callbacks.is_by_cid {
+        check_by_cid(settings)?;
+    }
     let disturbances = Disturbances::new(settings, seed);
     let kernel = ScxKernel::new(settings, machine, callbacks, cgroups, disturbances);
     Ok(Scheduler::new(settings, instance, kernel))
+}
+
+/// Refuses a scheduler by cid as the kernel does: 6.12 has none, and others may not call functions of CPUs.
+fn check_by_cid(settings: &SchedExtSettings) -> Result<(), String> {
+    if settings.kernel < KernelVersion::V7_3 {
+        return Err("the kernel 6.12 has no `sched_ext_ops_cid`; choose `kernel = \"7.3\"`".into());
+    }
+    let is_task_cpu = |import: &Import| *import == Import::Known(functions::TASK_CPU);
+    let called = settings.code.image().imports.iter().find_map(|import| match import {
+        Import::Kernel(_, name) => functions::BY_CPU.iter().find(|&other| other == name).copied(),
+        import => is_task_cpu(import).then_some("scx_bpf_task_cpu"),
+    });
+    called.map_or(Ok(()), |name| {
+        Err(format!("a scheduler with `sched_ext_ops_cid` may not call `{name}()`, which is about CPUs"))
+    })
 }
 
 /// Lets a scheduler begin with these tasks.
 fn start(scheduler: &mut Scheduler, tasks: &[TaskFacts]) -> Result<(), Fault> {
     scheduler.boot()?;
     for (number, facts) in tasks.iter().enumerate() {
-        scheduler.begin_task(TaskId::from(number), facts, facts.past_cpu, false)?;
+        scheduler.init_task(TaskId::from(number), facts, facts.past_cpu, false)?;
+    }
+    for (number, facts) in tasks.iter().enumerate() {
+        scheduler.enable_task(TaskId::from(number), facts, false)?;
     }
     scheduler.finish_start()
 }

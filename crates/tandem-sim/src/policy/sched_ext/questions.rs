@@ -30,8 +30,10 @@ impl Policy for SchedExt {
             let facts = &ctx.tasks[task.index()];
             scheduler.costs.begin(scheduler.kernel.run_queues().queues().visited());
             if !scheduler.is_known(task) {
-                let result = scheduler.begin_task(task, facts, by, reason.is_new());
-                scheduler.check(result);
+                let is_new = reason.is_new();
+                let begun = scheduler.init_task(task, facts, by, is_new);
+                let begun = begun.and_then(|()| scheduler.enable_task(task, facts, is_new));
+                scheduler.check(begun);
             }
             let prev_cpu = scheduler.cpu_of(task);
             if by.is_none() {
@@ -182,12 +184,8 @@ impl Policy for SchedExt {
             }
             let (kernel, state) = scheduler.parts();
             let result = kernel.set_affinity(state, task, &facts.hard_affinity);
-            let arguments = {
-                let own = &kernel.run_queues().tasks()[task];
-                [own.address, own.cpus_mask]
-            };
             scheduler.check(result);
-            scheduler.call(scheduler.kernel.callbacks().set_cpumask, Purpose::Other, &arguments);
+            scheduler.tell_affinity(task, &facts.hard_affinity);
             let result = scheduler.set_preference(task, facts);
             scheduler.check(result);
             let (kernel, state) = scheduler.parts();
@@ -284,12 +282,16 @@ impl Policy for SchedExt {
 fn select(scheduler: &mut Scheduler, task: TaskId, prev_cpu: usize, flags: u64) -> usize {
     let callback = scheduler.kernel.callbacks().select_cpu;
     if callback.is_some() {
-        let arguments = [scheduler.address(task), prev_cpu as u64, flags];
+        let arguments = [scheduler.address(task), scheduler.kernel.cpu_argument(prev_cpu), flags];
         let chosen = scheduler.call(callback, Purpose::Place(task), &arguments) as i32;
-        return match usize::try_from(chosen) {
-            Ok(chosen) if chosen < scheduler.kernel.machine().cpu_count() => chosen,
-            _ => {
-                scheduler.fail(format!("`select_cpu` chose CPU {chosen}, which does not exist"));
+        return match scheduler.kernel.cpu_returned(chosen) {
+            Some(chosen) => chosen,
+            None => {
+                let [callback, what] = match scheduler.kernel.callbacks().is_by_cid {
+                    true => ["select_cid", "cid"],
+                    false => ["select_cpu", "CPU"],
+                };
+                scheduler.fail(format!("`{callback}` chose {what} {chosen}, which does not exist"));
                 prev_cpu
             }
         };

@@ -91,11 +91,14 @@ impl Scheduler {
         }
         for &Survivor { task, pid, cpu, ref kept, .. } in survivors {
             self.kernel.run_queues_mut().tasks_mut().set_next_pid(pid);
-            self.begin_task(task, &facts[task.index()], Some(CpuId::from(cpu)), false)?;
+            self.init_task(task, &facts[task.index()], Some(CpuId::from(cpu)), false)?;
             let (queues, state) = self.queues();
             KEPT.iter().zip(kept).for_each(|(&field, &value)| queues.tasks().set(state, task, field, value));
         }
         self.kernel.run_queues_mut().tasks_mut().set_next_pid(next_pid);
+        for survivor in survivors {
+            self.enable_task(survivor.task, &facts[survivor.task.index()], false)?;
+        }
         // The scheduler gets the waiting tasks at the end of the bypass mode, after all running ones.
         let queued = || survivors.iter().filter(|survivor| survivor.was_queued);
         for &Survivor { task, cpu, .. } in queued().filter(|survivor| survivor.ran) {

@@ -53,7 +53,18 @@ impl Scheduler {
         callback: Option<FunctionId>,
         arguments: &[u64; COUNT],
     ) -> Result<u64, Fault> {
-        let result = self.call(callback, Purpose::Other, arguments) as i32;
+        self.call_checked_for(name, callback, Purpose::Other, arguments)
+    }
+
+    /// The same for a purpose.
+    pub fn call_checked_for<const COUNT: usize>(
+        &mut self,
+        name: &str,
+        callback: Option<FunctionId>,
+        purpose: Purpose,
+        arguments: &[u64; COUNT],
+    ) -> Result<u64, Fault> {
+        let result = self.call(callback, purpose, arguments) as i32;
         if result >= 0 {
             return Ok(result as u64);
         }

@@ -92,6 +92,14 @@ pub enum KernelVersion {
 }
 
 impl KernelVersion {
+    /// The release in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V6_12 => "6.12",
+            Self::V7_3 => "7.3",
+        }
+    }
+
     /// The version in the form of `LINUX_KERNEL_VERSION`.
     pub fn code(self) -> u64 {
         match self {

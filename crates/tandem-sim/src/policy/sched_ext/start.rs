@@ -8,6 +8,7 @@ use super::structures::{field, store};
 use super::types::{self, CgroupInitArgs, InitTaskArgs, Task};
 use crate::policy::TaskFacts;
 use tandem_ebpf::{Fault, State};
+use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
 impl Scheduler {
@@ -20,6 +21,11 @@ impl Scheduler {
         set_constants(&self.settings, state)?;
         self.kernel.prepare(state)?;
         self.prepare()?;
+        if let Some(callback) = self.kernel.callbacks().init_cids {
+            self.call_checked_for("init_cids", Some(callback), Purpose::NumberCids, &[])?;
+            let (kernel, state) = self.parts();
+            kernel.show_online_cids(state)?;
+        }
         self.call_checked("init", self.kernel.callbacks().init, &[])?;
         self.start_cgroups()
     }
@@ -39,9 +45,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A task begins to exist: its structure is made, and the scheduler initialises it. Without `cpu` it
-    /// comes from the first CPU that it may use.
-    pub fn begin_task(
+    /// A task that was there before the scheduler, or is forked, gets a structure, and the scheduler initialises it.
+    /// Without `cpu` it comes from the first CPU that it may use. [`Scheduler::enable_task`] follows.
+    pub fn init_task(
         &mut self,
         task: TaskId,
         facts: &TaskFacts,
@@ -57,13 +63,34 @@ impl Scheduler {
         store(&mut state.memory, arguments, field!(InitTaskArgs, cgroup), cgroup)?;
         self.call_checked("init_task", self.kernel.callbacks().init_task, &[address, arguments])?;
         self.instance.state_mut().memory.free(arguments, InitTaskArgs::SIZE);
+        Ok(())
+    }
+
+    /// A task that was initialised comes to the scheduler. At the start all are initialised before the first one comes.
+    pub fn enable_task(&mut self, task: TaskId, facts: &TaskFacts, forked: bool) -> Result<(), Fault> {
+        let address = self.address(task);
         self.call(self.kernel.callbacks().enable, Purpose::Other, &[address]);
         let (queues, state) = self.queues();
         let weight = queues.tasks().get(state, task, field!(Task, scx.weight));
         self.call(self.kernel.callbacks().set_weight, Purpose::Other, &[address, weight]);
+        // A task that is forked brings its affinity; one that was there gets it now (`switching_to_scx()`).
+        if !forked {
+            self.tell_affinity(task, &facts.hard_affinity);
+        }
         match facts.soft_affinity {
             Some(_) => self.set_preference(task, facts),
             None => Ok(()),
+        }
+    }
+
+    /// Tells the scheduler which CPUs a task may use.
+    pub fn tell_affinity(&mut self, task: TaskId, cpus: &CpuMask) {
+        let Some(callback) = self.kernel.callbacks().set_cpumask else { return };
+        let address = self.address(task);
+        let (kernel, state) = self.parts();
+        match kernel.affinity_argument(state, task, cpus) {
+            Ok(argument) => _ = self.call(Some(callback), Purpose::Other, &[address, argument]),
+            Err(fault) => self.fail(fault.to_string()),
         }
     }
 

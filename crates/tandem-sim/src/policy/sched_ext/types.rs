@@ -201,6 +201,21 @@ structures! {
     InsertVtimeArgs = "scx_bpf_dsq_insert_vtime_args" { dsq_id: u64, slice: u64, vtime: u64, enq_flags: u64 }
     /// The scope of a `guard(rcu)`, which programs have on their stacks.
     RcuGuard = "class_rcu_t" { lock: u64 }
+    /// Where a cid is in the topology.
+    CidTopology = "scx_cid_topo" {
+        core_cid: i32,
+        core_idx: i32,
+        llc_cid: i32,
+        llc_idx: i32,
+        node_cid: i32,
+        node_idx: i32,
+        shard_cid: i32,
+        shard_idx: i32,
+        cluster_cid: i32,
+        cluster_idx: i32,
+    }
+    /// A set of cids from `base` on, which has its words behind it.
+    CidMask = "scx_cmask" { base: u32, nr_cids: u32, alloc_words: u32, bits: [u64; 0] }
     /// Times of a CPU.
     CpuStat = "kernel_cpustat" { cpustat: [u64; 10] }
 }
@@ -264,6 +279,9 @@ constants! {
         SCX_OPS_ALLOW_QUEUED_WAKEUP = 32,
         SCX_OPS_BUILTIN_IDLE_PER_NODE = 64,
         SCX_OPS_ALWAYS_ENQ_IMMED = 128,
+        SCX_OPS_TID_TO_TASK = 256,
+        SCX_OPS_LAZY_RESCHED = 512,
+        SCX_OPS_ENQ_BLOCKED = 1024,
     }
     "scx_dsq_id_flags" {
         SCX_DSQ_FLAG_BUILTIN = 1 << 63,
@@ -294,6 +312,13 @@ constants! {
         SCX_CPU_PREEMPT_UNKNOWN = 3,
     }
     "scx_cpuperf_const" { SCX_CPUPERF_ONE = 1024 }
+    "scx_cap_flags" {
+        SCX_CAP_ENQ_IMMED = 1,
+        SCX_CAP_ENQ = 2,
+        SCX_CAP_PREEMPT = 4,
+        SCX_CAP_PERF = 8,
+        SCX_CAP_BASE = 1,
+    }
 }
 
 /// The fields of a task, with its own set of CPUs, which lies behind all else: it is as long as the machine
@@ -315,7 +340,8 @@ const TASK_FIELDS: &[KernelField] = &{
 };
 
 /// Structures that 6.12 does not have.
-const NEW_STRUCTS: [&str; 2] = ["scx_bpf_select_cpu_and_args", "scx_bpf_dsq_insert_vtime_args"];
+const NEW_STRUCTS: [&str; 4] =
+    ["scx_bpf_select_cpu_and_args", "scx_bpf_dsq_insert_vtime_args", "scx_cid_topo", "scx_cmask"];
 
 /// Fields of the arguments of `cgroup_init` that 6.12 has: the weight alone.
 const OLD_CGROUP_INIT_ARGS: usize = 1;
@@ -334,6 +360,14 @@ pub fn enums_of(version: KernelVersion) -> HashMap<&'static str, KernelEnum> {
         }
     }
     enums
+}
+
+/// The flags of schedulers that a kernel knows (`SCX_OPS_ALL_FLAGS`).
+pub fn flags_of(version: KernelVersion) -> u64 {
+    // Of 6.12, whose headers also know a flag of cgroups that later ones have dropped.
+    const HAS_CGROUP_WEIGHT: u64 = 1 << 16;
+    let known = enums_of(version)["scx_ops_flags"].values.iter().fold(0, |all, (_, flag)| all | flag);
+    known | if version < KernelVersion::V7_3 { HAS_CGROUP_WEIGHT } else { 0 }
 }
 
 /// The structures that a kernel has.

@@ -75,7 +75,8 @@ impl SchedExt {
         let goes_on = self.act(ctx, 0, |scheduler, _| {
             scheduler.kernel.run_queues_mut().cpu_mut(cpu.index()).is_offline = true;
             let callback = scheduler.kernel.callbacks().cpu_offline;
-            scheduler.call(callback, Purpose::Other, &[u64::from(cpu.0)]);
+            let argument = scheduler.kernel.cpu_argument(cpu.index());
+            scheduler.call(callback, Purpose::Other, &[argument]);
             let (kernel, state) = scheduler.parts();
             let result = kernel.note_online(state, cpu.index(), false);
             scheduler.check(result);
@@ -92,7 +93,8 @@ impl SchedExt {
             scheduler.check(result);
             scheduler.kernel.run_queues_mut().cpu_mut(cpu.index()).is_offline = false;
             let callback = scheduler.kernel.callbacks().cpu_online;
-            scheduler.call(callback, Purpose::Other, &[u64::from(cpu.0)]);
+            let argument = scheduler.kernel.cpu_argument(cpu.index());
+            scheduler.call(callback, Purpose::Other, &[argument]);
             callback.is_some()
         });
         goes_on.unwrap_or(false)

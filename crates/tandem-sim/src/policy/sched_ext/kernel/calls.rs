@@ -3,7 +3,10 @@
 use super::super::functions::Function;
 use super::super::settings::SchedExtSettings;
 use super::super::structures::{Field, field};
-use super::super::types::{InsertVtimeArgs, RunQueue, SCX_DSQ_GLOBAL, SelectCpuAndArgs};
+use super::super::types::{
+    CidTopology, InsertVtimeArgs, RunQueue, SCX_DSQ_GLOBAL, SCX_DSQ_LOCAL_CPU_MASK, SCX_DSQ_LOCAL_ON,
+    SCX_OPS_TID_TO_TASK, SelectCpuAndArgs,
+};
 use super::idle::Search;
 use super::insertions::Purpose;
 use super::iteration::Iteration;
@@ -15,6 +18,11 @@ use tandem_machine::ids::CpuId;
 
 const ENOENT: i64 = -2;
 const EBUSY: i64 = -16;
+const ENODEV: i64 = -19;
+const EINVAL: i64 = -22;
+
+/// More bytes than any kernel's structure of a cid's place has.
+const PLACE_BYTES_MAX: u64 = 4 * CidTopology::SIZE as u64;
 
 impl Kernel for ScxKernel {
     #[inline]
@@ -38,6 +46,7 @@ impl Kernel for ScxKernel {
             F::Random => self.random.next(),
 
             F::TaskFromPid => self.run_queues.tasks.address_of_pid(a[0] as i32),
+            F::TaskFromTid => self.task_with_tid(a[0]),
             F::CgroupFromId => self.cgroups.with_id(a[0]),
 
             F::MaskCreate => self.sets.create(state)?,
@@ -97,18 +106,18 @@ impl Kernel for ScxKernel {
             },
             F::Insert => {
                 let task = self.run_queues.tasks.at(state, a[0])?;
-                let arguments = [a[1], a[2], a[3]];
+                let arguments = [self.queue_number(a[1]), a[2], a[3]];
                 return flag(self.insertions.ask(&mut self.run_queues, state, task, arguments));
             }
             F::InsertVtime => {
                 let task = self.run_queues.tasks.at(state, a[0])?;
-                let arguments = [a[1], a[2], a[3], a[4]];
+                let arguments = [self.queue_number(a[1]), a[2], a[3], a[4]];
                 return flag(self.insertions.ask_by_vtime(&mut self.run_queues, state, task, arguments));
             }
             F::InsertVtimeArgs => {
                 let word = |(offset, bytes): Field| state.memory.load(a[1] + offset, bytes);
                 let arguments = [
-                    word(field!(InsertVtimeArgs, dsq_id))?,
+                    self.queue_number(word(field!(InsertVtimeArgs, dsq_id))?),
                     word(field!(InsertVtimeArgs, slice))?,
                     word(field!(InsertVtimeArgs, vtime))?,
                     word(field!(InsertVtimeArgs, enq_flags))?,
@@ -131,7 +140,7 @@ impl Kernel for ScxKernel {
                 let iteration = Iteration(a[0]);
                 let moved = iteration.prepare_move(&self.run_queues, state, a[1], (a[3], by_vtime))?;
                 let Some((task, flags)) = moved else { return flag(false) };
-                let to = [a[2], flags];
+                let to = [self.queue_number(a[2]), flags];
                 return flag(self.insertions.move_to(&mut self.run_queues, state, self.cpu, task, to));
             }
             F::MoveSetSlice => Iteration(a[0]).note(state, a[1], false)?,
@@ -196,6 +205,53 @@ impl Kernel for ScxKernel {
             }
             F::PossibleMask => self.sets.possible(),
             F::OnlineMask => self.sets.online(),
+
+            F::CidOfCpu => match self.exists(a[0]) {
+                true => self.cids.of(a[0] as u32 as usize) as u64,
+                false => {
+                    self.complain(format!("CPU {} does not exist", a[0] as i32));
+                    EINVAL as u64
+                }
+            },
+            F::CpuOfCid => self.cpu_of_cid(a[0]).map_or(EINVAL as u64, |cpu| cpu as u64),
+            F::CidPlace => {
+                // The structure is filled even if there is no such cid.
+                self.cpu_of_cid(a[0]);
+                self.cids.write_place(&mut state.memory, a[0], a[1], a[2].min(PLACE_BYTES_MAX))?;
+                0
+            }
+            F::CidNode => self.cpu_of_cid(a[0]).map_or(EINVAL as u64, |cpu| self.node_of(cpu) as u64),
+            F::CidCount => self.machine.cpu_count() as u64,
+            F::CidCountOnline => self.sets.weight(state, self.sets.online())?,
+            F::CidsOnline => self.cids.online(),
+            F::CidsReplace => self.replace_cids(state, a)?,
+            F::CidKick => {
+                if let Some(cpu) = self.cpu_of_cid(a[0]) {
+                    self.run_queues.pending.kick(cpu, a[1]);
+                }
+                0
+            }
+            F::CidCurrent => match self.cpu_of_cid(a[0]) {
+                Some(cpu) => {
+                    let (offset, bytes) = field!(RunQueue, curr);
+                    state.memory.load(self.run_queues.cpus[cpu].rq + offset, bytes)?
+                }
+                None => 0,
+            },
+            F::CidOfTask => {
+                let task = self.run_queues.tasks.at(state, a[0])?;
+                self.cids.of(self.run_queues.tasks[task].cpu) as u64
+            }
+            F::CidHere => self.cids.of(self.cpu) as u64,
+            F::CidPerformance => self.cpu_of_cid(a[0]).map_or(EINVAL as u64, |_| 1024),
+            F::CidPerformanceSet => self.cpu_of_cid(a[0]).map_or(EINVAL as u64, |_| 0),
+            // There is one scheduler, which has the whole machine, and none below it.
+            F::SubDispatch => 0,
+            F::SubCaps if a[0] == 0 => {
+                self.cids.fill(state, a[2], a[1] != 0)?;
+                0
+            }
+            F::SubCaps | F::SubGrant | F::SubRevoke | F::SubKill => ENODEV as u64,
 
             F::Reenqueue => {
                 self.run_queues.pending.reenqueue(self.cpu, true);
@@ -288,8 +344,60 @@ impl ScxKernel {
     }
 
     /// The position of a queue that a program names.
-    fn queue(&self, id: u64) -> Option<usize> {
+    fn queue(&mut self, id: u64) -> Option<usize> {
+        let id = self.queue_number(id);
         self.run_queues.queues.named(id, self.cpu, self.cpu).ok()
+    }
+
+    /// The number of a queue, with the CPU of a local queue instead of its cid.
+    fn queue_number(&mut self, id: u64) -> u64 {
+        if !self.cids.replace_cpus() || id & SCX_DSQ_LOCAL_ON != SCX_DSQ_LOCAL_ON {
+            return id;
+        }
+        // A cid beyond all stays, as a CPU beyond all.
+        self.cpu_of_cid(id & SCX_DSQ_LOCAL_CPU_MASK).map_or(id, |cpu| SCX_DSQ_LOCAL_ON | cpu as u64)
+    }
+
+    /// The CPU of a cid; without it, with a complaint (`cid_valid()`).
+    fn cpu_of_cid(&mut self, cid: u64) -> Option<usize> {
+        let cpu = self.cids.cpu(cid);
+        if cpu.is_none() {
+            let count = self.machine.cpu_count();
+            self.complain(format!("cid {} does not exist: cids are below {count}", cid as i32));
+        }
+        cpu
+    }
+
+    /// The numbers that a scheduler gives its CPUs, from two arrays.
+    fn replace_cids(
+        &mut self,
+        state: &State,
+        [cids, cid_count, starts, start_count, _]: [u64; 5],
+    ) -> Result<u64, Fault> {
+        if self.insertions.purpose != Purpose::NumberCids {
+            self.complain("`scx_bpf_cid_override()` was called outside of `init_cids`");
+            return Ok(0);
+        }
+        let numbers = |from, count: u64| -> Result<Vec<i32>, Fault> {
+            // More than there are CPUs is an error, whatever else they are.
+            let count = (count as u32 as usize).min(self.machine.cpu_count() + 1);
+            let bytes = state.memory.slice(from, count * 4)?.as_chunks::<4>().0;
+            Ok(bytes.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect())
+        };
+        let (cids, starts) = (numbers(cids, cid_count)?, numbers(starts, start_count)?);
+        if let Err(message) = self.cids.replace(&cids, &starts) {
+            self.complain(message);
+        }
+        Ok(0)
+    }
+
+    /// The task with a number that no other task ever has; 0 if there is none.
+    fn task_with_tid(&mut self, tid: u64) -> u64 {
+        if !self.callbacks.has(SCX_OPS_TID_TO_TASK) {
+            self.complain("`scx_bpf_tid_to_task()` was called without SCX_OPS_TID_TO_TASK");
+            return 0;
+        }
+        self.run_queues.tasks.address_of_tid(tid)
     }
 
     /// The CPU that a program names by number; a fault if it does not exist.

@@ -20,6 +20,8 @@ pub enum Purpose {
     Dispatch,
     /// A timer, whose callback may always start it again.
     Timer,
+    /// `init_cids`, which may number the CPUs.
+    NumberCids,
     /// Something else.
     Other,
 }
@@ -78,21 +80,21 @@ impl Insertions {
         let Some(flags) = self.vetted(pending, queue, flags) else { return false };
         let refusal = match self.purpose {
             Purpose::Place(placed) if placed != task => {
-                Some("`enqueue` or `select_cpu` of one task inserted another one")
+                Some("`enqueue` or `select_cpu` of another task inserted it")
             }
             Purpose::Place(_) if tasks[task].direct.is_some() => {
-                Some("a task was inserted twice in one callback")
+                Some("it was inserted twice, by `select_cpu` and `enqueue` or by one of them")
             }
             Purpose::Dispatch if self.left() == 0 => {
-                Some("`dispatch` inserted more tasks than `dispatch_max_batch`")
+                Some("`dispatch` had inserted as many tasks as `dispatch_max_batch` allows")
             }
-            Purpose::Timer | Purpose::Other => {
-                Some("a task was inserted outside of `select_cpu`, `enqueue` and `dispatch`")
+            Purpose::Timer | Purpose::NumberCids | Purpose::Other => {
+                Some("it was inserted outside of `select_cpu`, `enqueue` and `dispatch`")
             }
             Purpose::Place(_) | Purpose::Dispatch => None,
         };
         if let Some(refusal) = refusal {
-            pending.complain(refusal);
+            pending.complain(format!("{} cannot be inserted: {refusal}", tasks.in_words(state, task)));
             return false;
         }
         let slice_ns = match slice {
@@ -173,8 +175,8 @@ impl Insertions {
         let Some(flags) = self.vetted(&mut run_queues.pending, to, flags) else { return false };
         let position = run_queues.queue_named(to, task, cpu);
         if run_queues.queues.is_local(position) && !run_queues.tasks.may_run(state, task, position) {
-            let pid = run_queues.tasks[task].pid;
-            let message = format!("task {pid} was moved to CPU {position}, where it may not run");
+            let who = run_queues.tasks.in_words(state, task);
+            let message = format!("{who} was moved to CPU {position}, where it may not run");
             run_queues.pending.complain(message);
             return false;
         }

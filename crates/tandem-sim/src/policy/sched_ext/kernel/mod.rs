@@ -7,6 +7,7 @@
 
 mod calls;
 mod cgroups;
+mod cids;
 mod disturbances;
 mod idle;
 mod immediate;
@@ -35,6 +36,7 @@ use super::settings::{KernelVersion, SchedExtSettings};
 use super::structures::{Field, TaskBlock, field, store};
 use super::types::{CPUTIME_STEAL, ExitTaskArgs, RunQueue, SCX_OPS_BUILTIN_IDLE_PER_NODE, Task};
 use crate::policy::TaskFacts;
+use cids::Cids;
 use idle::IdleCpus;
 use pending::Pending;
 use queues::Queues;
@@ -73,6 +75,7 @@ pub struct ScxKernel {
     insertions: Insertions,
     sets: CpuSets,
     idle: IdleCpus,
+    cids: Cids,
     cgroups: Cgroups,
     timers: Timers,
     /// Address of the arguments of `exit_task`, which say that the task was not cancelled.
@@ -102,6 +105,7 @@ impl ScxKernel {
             insertions: Insertions::new(settings.kernel, &callbacks),
             sets: CpuSets::new(cpu_count),
             idle: IdleCpus::new(machine, is_idle_per_node(settings.kernel, &callbacks)),
+            cids: Cids::new(callbacks.is_by_cid, callbacks.shard_size),
             cgroups,
             timers: Timers::new(0),
             exit_task_args: 0,
@@ -122,6 +126,7 @@ impl ScxKernel {
         self.insertions = Insertions::new(self.version, &self.callbacks);
         self.sets = CpuSets::new(self.machine.cpu_count());
         self.idle = IdleCpus::new(&self.machine, is_idle_per_node(self.version, &self.callbacks));
+        self.cids = self.cids.forgotten();
         self.timers = Timers::new(self.timers.next_token());
         self.intruder = 0;
     }
@@ -134,6 +139,7 @@ impl ScxKernel {
         self.machine.all_cpus().iter().filter(is_offline).for_each(|cpu| online.remove(cpu));
         self.sets.prepare(state, &self.machine, &online)?;
         self.idle.prepare(state, &self.sets, &online, self.version)?;
+        self.cids.prepare(state, &self.machine, &online)?;
         self.exit_task_args = state.memory.allocate(ExitTaskArgs::SIZE)?;
         let run_queues = &mut self.run_queues;
         run_queues.idle_task = state.memory.allocate(TaskBlock::SIZE + self.sets.bytes())?;
@@ -186,6 +192,32 @@ impl ScxKernel {
 
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// Shows the set of online CPUs with the scheduler's own cids.
+    pub fn show_online_cids(&self, state: &mut State) -> Result<(), Fault> {
+        let cpus = self.run_queues.cpus.iter().enumerate();
+        cpus.into_iter().try_for_each(|(cpu, own)| self.cids.set_online(state, cpu, !own.is_offline))
+    }
+
+    /// The number of a CPU that callbacks get.
+    #[inline]
+    pub fn cpu_argument(&self, cpu: usize) -> u64 {
+        self.cids.argument(cpu)
+    }
+
+    /// The CPU of a number that a callback returns.
+    #[inline]
+    pub fn cpu_returned(&self, number: i32) -> Option<usize> {
+        u64::try_from(number).ok().and_then(|number| self.cids.named(number))
+    }
+
+    /// The set of CPUs that `set_cpumask` gets for a task that may use these.
+    pub fn affinity_argument(&self, state: &mut State, task: TaskId, cpus: &CpuMask) -> Result<u64, Fault> {
+        match self.cids.replace_cpus() {
+            true => self.cids.allowed(state, cpus),
+            false => Ok(self.run_queues.tasks[task].cpus_mask),
+        }
     }
 
     pub fn version(&self) -> KernelVersion {
@@ -291,6 +323,7 @@ impl ScxKernel {
 
     /// A CPU comes online or goes offline.
     pub fn note_online(&mut self, state: &mut State, cpu: usize, is_online: bool) -> Result<(), Fault> {
+        self.cids.set_online(state, cpu, is_online)?;
         sets::assign(&mut state.memory, self.sets.online(), cpu, is_online).map(drop)
     }
 

@@ -14,6 +14,9 @@ use tandem_ebpf::{Fault, State};
 use tandem_machine::Machine;
 use tandem_machine::ids::{CpuId, TaskId};
 
+/// Most queues of a scheduler's own: what they take has a bound, as on a real machine.
+const OWN_MAX: usize = 1 << 20;
+
 /// The queues. Indexed by position.
 #[derive(Debug)]
 pub struct Queues {
@@ -72,6 +75,7 @@ impl Queues {
 
     /// Makes a queue of the scheduler's own; returns 0 or an error number.
     pub fn create(&mut self, state: &mut State, id: u64) -> Result<u64, Fault> {
+        const ENOMEM: i64 = -12;
         const EEXIST: i64 = -17;
         const EINVAL: i64 = -22;
         if id & SCX_DSQ_FLAG_BUILTIN != 0 {
@@ -88,6 +92,7 @@ impl Queues {
                 store(&mut state.memory, queue.address, field!(DispatchQueue, id), id)?;
                 position
             }
+            None if self.own.len() >= OWN_MAX => return Ok(ENOMEM as u64),
             None => self.add(state, id)?,
         };
         self.own.insert(id, position);

@@ -186,8 +186,8 @@ impl RunQueues {
             && self.tasks[task].cpu != position
             && !self.tasks.may_run(state, task, position)
         {
-            let pid = self.tasks[task].pid;
-            self.pending.complain(format!("task {pid} was sent to CPU {position}, where it may not run"));
+            let who = self.tasks.in_words(state, task);
+            self.pending.complain(format!("{who} was sent to CPU {position}, where it may not run"));
             position = self.global_queue(task);
         }
         if self.queues.is_local(position) && self.cpus[position].is_offline {

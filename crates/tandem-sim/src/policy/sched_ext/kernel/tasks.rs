@@ -18,6 +18,9 @@ pub const PF_EXITING: u64 = 4;
 /// A thread of the kernel (`PF_KTHREAD`).
 pub const PF_KTHREAD: u64 = 0x20_0000;
 
+/// Numbers of tasks that are never used twice: PIDs, which here are not either, apart from these.
+const TIDS: u64 = 1 << 32;
+
 /// Where a runnable task waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Custody {
@@ -149,6 +152,7 @@ impl Tasks {
             (field!(Task, start_boottime), clock_ns),
             (field!(Task, cgroups), belonging.css_set),
             (field!(Task, signal), signal),
+            (field!(Task, scx.tid), TIDS | pid as u64),
             (field!(Task, scx.slice), SCX_SLICE_DFL),
             (field!(Task, scx.weight), cgroup_weight(facts.weight)),
             (field!(Task, scx.sticky_cpu), u64::MAX),
@@ -217,9 +221,22 @@ impl Tasks {
         self.states.get(task.index())
     }
 
+    /// A task in an error: by its PID, and whether it is one of the kernel's own.
+    pub fn in_words(&self, state: &State, task: TaskId) -> String {
+        let is_kernel_thread = self.get(state, task, field!(Task, flags)) & PF_KTHREAD != 0;
+        let what = if is_kernel_thread { ", a thread of the kernel," } else { "" };
+        format!("task {}{what}", self[task].pid)
+    }
+
     /// The address of the task with a PID; 0 if there is none.
     pub fn address_of_pid(&self, pid: i32) -> u64 {
         self.by_pid.get(&pid).map_or(0, |&task| self[task].address)
+    }
+
+    /// The address of the task with a number that is never used twice; 0 if there is none.
+    pub fn address_of_tid(&self, tid: u64) -> u64 {
+        let pid = tid.checked_sub(TIDS).and_then(|pid| i32::try_from(pid).ok());
+        pid.map_or(0, |pid| self.address_of_pid(pid))
     }
 
     /// The task whose structure is at an address.
