@@ -2,6 +2,7 @@
 
 use crate::file_error::{FileError, read_text};
 use crate::shape::array_for_table;
+use crate::shown::is_unreadable;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -107,10 +108,11 @@ impl SourceFile {
     }
 
     fn check_characters(&self, text: &str, span: Range<usize>, allowed: &[char]) -> Result<(), FileError> {
-        match text.chars().find(|it| it.is_control() && !allowed.contains(it)) {
+        match text.chars().find(|it| is_unreadable(*it) && !allowed.contains(it)) {
             Some(character) => {
                 let name = character.escape_default();
-                Err(self.error(span, format!("the control character `{name}` is not allowed; remove it")))
+                let kind = if character.is_control() { "control" } else { "invisible" };
+                Err(self.error(span, format!("the {kind} character `{name}` is not allowed; remove it")))
             }
             None => Ok(()),
         }

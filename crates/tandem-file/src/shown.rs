@@ -59,7 +59,8 @@ pub fn shortened(text: &str, width: usize) -> String {
     start.chain(['…']).chain(text.chars().skip(length - (kept - kept / 2))).collect()
 }
 
-fn is_unreadable(character: char) -> bool {
+/// Whether a character moves the cursor, cannot be seen, or changes the direction of writing.
+pub(crate) fn is_unreadable(character: char) -> bool {
     character.is_control() || is_hidden(character)
 }
 

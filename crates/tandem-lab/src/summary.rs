@@ -5,9 +5,9 @@ use crate::measure::Measure;
 use crate::scenario::policy::named::{named, named_guests};
 use crate::stat::{NumaStat, RunStat};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
-use tandem_sim::metrics::{Awaited, HomeMove, RunMetrics};
+use tandem_sim::metrics::{Awaited, HomeMove, RunMetrics, VmMetrics};
 use tandem_sim::scenario::Scenario;
 use tandem_sim::times::Times;
 
@@ -171,6 +171,34 @@ pub struct GroupSummary {
     pub counts_per_s: BTreeMap<String, f64>,
     /// Response times of all VMs together, if there were responses.
     pub response: Option<LatencyFigures>,
+    /// Who waited from the beginning to the end, if somebody did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starved: Option<Starved>,
+}
+
+/// Tasks that waited for a CPU for as good as the whole measured time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Starved {
+    /// vCPUs, or processes, that waited for a pCPU.
+    pub tasks: usize,
+    /// VMs in which a task waited for a vCPU.
+    pub guests: usize,
+}
+
+impl Starved {
+    fn of(vms: &[&VmMetrics], length_ns: u64) -> Option<Self> {
+        // Nobody waits that long by chance.
+        let is_long = |wait_ns: u64| length_ns > 0 && wait_ns >= length_ns / 10 * 9;
+        let waits_in_guest = |vm: &&&VmMetrics| {
+            let programs = vm.guest.iter().flat_map(|guest| &guest.programs);
+            // In a guest whose vCPUs get nothing, nobody gets a vCPU.
+            vm.vcpus.iter().any(|vcpu| vcpu.run_ns > 0)
+                && programs.into_iter().any(|program| is_long(program.total.longest_wait_ns))
+        };
+        let tasks = vms.iter().flat_map(|vm| &vm.vcpus).filter(|task| is_long(task.longest_wait_ns)).count();
+        let guests = vms.iter().filter(waits_in_guest).count();
+        (tasks + guests > 0).then_some(Self { tasks, guests })
+    }
 }
 
 impl RunSummary {
@@ -246,7 +274,17 @@ impl RunSummary {
                  that keeps CPUs busy leaves less than {IDLE_BESIDE_WARNED_PCT}%"
             )
         });
-        wasted.into_iter().chain(self.deadlock_warning()).collect()
+        wasted.into_iter().chain(self.starved_warnings()).chain(self.deadlock_warning()).collect()
+    }
+
+    /// The groups in which somebody never got a CPU.
+    fn starved_warnings(&self) -> impl Iterator<Item = String> + '_ {
+        let starved = self.groups.iter().filter_map(|group| Some((group, group.starved?)));
+        starved.flat_map(|(GroupSummary { group, vms, vcpus, .. }, Starved { tasks, guests })| {
+            let host = format!("{tasks} of the {vcpus} tasks of {group} waited for a pCPU from the beginning to the end");
+            let guest = format!("in {guests} of the {vms} VMs of {group}, a task waited for a vCPU from the beginning to the end");
+            [(tasks, host), (guests, guest)].into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text)
+        })
     }
 
     /// The first VM whose tasks wait for each other, and how many other ones there are.
@@ -281,7 +319,8 @@ impl GroupSummary {
     fn new(group: &str, run: &RunMetrics) -> Self {
         let value = |measure: Measure| measure.value(run, Some(group));
         let vms: Vec<_> = run.vms.iter().filter(|vm| vm.group == group).collect();
-        let counters = vms.iter().flat_map(|vm| vm.counts.keys());
+        // Each once: a rate takes a look at all VMs.
+        let counters: BTreeSet<&String> = vms.iter().flat_map(|vm| vm.counts.keys()).collect();
         let rate = |counter: &String| Some((counter.clone(), value(Measure::Rate(counter.clone()))?));
         let response = Times::sum(vms.iter().map(|vm| &vm.response));
         Self {
@@ -302,7 +341,8 @@ impl GroupSummary {
             migrations_in_llc_per_s: value(Measure::MigrationsInLlc),
             migrations_in_node_per_s: value(Measure::MigrationsInNode),
             migrations_across_nodes_per_s: value(Measure::MigrationsAcrossNodes),
-            counts_per_s: counters.filter_map(rate).collect(),
+            counts_per_s: counters.into_iter().filter_map(rate).collect(),
+            starved: Starved::of(&vms, run.length_ns),
             response: (response.count() > 0).then(|| LatencyFigures::from(&response)),
         }
     }

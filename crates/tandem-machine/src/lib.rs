@@ -32,6 +32,7 @@ pub use shape::{Shape, ShapeError};
 
 use crate::cpumask::CpuMask;
 use crate::ids::{CoreId, CpuId, LlcId, NodeId, PackageId};
+use std::borrow::Cow;
 
 /// Bytes of a cache line: x86 since the Pentium 4.
 pub const CACHE_LINE_BYTES: u64 = 64;
@@ -176,6 +177,26 @@ impl Machine {
     /// Its last-level caches, by [`LlcId`]; empty if none is reported.
     pub fn llcs(&self) -> &[Llc] {
         &self.llcs
+    }
+
+    /// The same machine, in which the CPUs of a node that report no last-level cache share one: for those that want each CPU
+    /// to have a cache.
+    pub fn with_caches(&self) -> Cow<'_, Self> {
+        if self.cpus.iter().all(|cpu| cpu.llc.is_some()) {
+            return Cow::Borrowed(self);
+        }
+        let mut machine = self.clone();
+        for node in &self.nodes {
+            let without = |cpu: &CpuId| self.cpu(*cpu).llc.is_none();
+            let cpus = CpuMask::from_cpus(self.cpu_count(), node.cpus.iter().filter(without));
+            if cpus.is_empty() {
+                continue;
+            }
+            let llc = LlcId::from(machine.llcs.len());
+            cpus.iter().for_each(|cpu| machine.cpus[cpu.index()].llc = Some(llc));
+            machine.llcs.push(Llc { size_bytes: Llc::GENERIC_SIZE_BYTES, cpus });
+        }
+        Cow::Owned(machine)
     }
 
     /// Its cores, by [`CoreId`].

@@ -10,7 +10,8 @@
 //! the scenarios, its mean rank, and how often it is better or worse than the baseline beyond chance.
 //!
 //! **Limits.** Which scenarios there are decides who wins: a standing is of this list. Work does not count where it is
-//! the same whoever schedules, which brings factors closer to 1. Where a scheduler starves a group altogether, there is no
+//! the same whoever schedules, which brings factors closer to 1. A group with fewer than a hundred responses or wake-ups a
+//! run has no 99th percentile, and does not count by delay. Where a scheduler starves a group altogether, there is no
 //! factor: it is counted apart, comes last, and is worse than a baseline that lets all groups have something.
 
 use super::table::write_effect;
@@ -196,7 +197,8 @@ fn work(comparison: &Comparison) -> Option<Vec<Figure>> {
 fn delay(comparison: &Comparison) -> Option<Vec<Figure>> {
     let of = |what: &str| -> Vec<&Row> {
         let measure = format!("{what} p99, us");
-        comparison.rows.iter().filter(|row| row.measure == measure).collect()
+        let rows = comparison.rows.iter().filter(|row| row.measure == measure);
+        rows.filter(|row| comparison.has_tail(row.group.as_deref(), what)).collect()
     };
     let responses = of("response");
     combined(comparison, if responses.is_empty() { of("wake-up") } else { responses }, DELAY_MIN_US)

@@ -255,6 +255,19 @@ pub fn compare(
 }
 
 impl Comparison {
+    /// Whether a group has so many responses or wake-ups a run, under one of the schedulers, that a 99th percentile is more
+    /// than the largest.
+    fn has_tail(&self, group: Option<&str>, what: &str) -> bool {
+        const LEAST_A_RUN: u64 = 100;
+        let pooled = self.pooled.iter().filter(|pooled| Some(&*pooled.group) == group);
+        let figures = |pooled: &'_ Pooled| match what {
+            "response" => pooled.response.clone(),
+            _ => pooled.wakeup.clone(),
+        };
+        let most = pooled.flat_map(figures).flatten().map(|figures| figures.count).max();
+        most.is_some_and(|most| most >= LEAST_A_RUN * self.seeds.len() as u64)
+    }
+
     /// Its seeds, in words.
     fn seeds_in_words(&self) -> String {
         match &self.seeds[..] {

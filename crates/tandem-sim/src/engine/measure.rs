@@ -128,7 +128,9 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, lived_ns: u64, now_ns: u64) -> 
     let mut programs = Vec::new();
     let mut kernel_threads =
         ProgramMetrics { name: GuestMetrics::KERNEL_THREADS.into(), ..ProgramMetrics::default() };
-    for (((spec, program), delay), total) in used.filter(|(((_, program), _), _)| program.tasks > 0) {
+    for (((spec, program), delay), total) in
+        used.filter(|(((_, program), _), total)| program.tasks > 0 || total.wait_ns > 0)
+    {
         match spec.is_kernel_thread {
             true => {
                 kernel_threads.tasks += program.tasks;

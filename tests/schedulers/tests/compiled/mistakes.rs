@@ -3,6 +3,8 @@
 use crate::support::{build, file_with, try_build, with_engine};
 use scheduler_tests::{PUBLISHED, object};
 use tandem_ebpf::Engine;
+use tandem_lab::summary::RunSummary;
+use tandem_sim::scenario::Scenario;
 
 fn broken(mistake: u32) -> String {
     format!(
@@ -29,7 +31,7 @@ const MISTAKES: [(u32, &str); 8] = [
     (3, "was sent to CPU 0, where it may not run"),
     (4, "there is no dispatch queue 0x4d for a task to be inserted into"),
     (5, "`select_cpu` chose CPU 12345, which does not exist"),
-    (6, "a task was inserted twice in one callback"),
+    (6, "cannot be inserted: it was inserted twice, by `select_cpu` and `enqueue` or by one of them"),
     (7, "it gave up: examples/broken.bpf.c:84: task 1000 is one too many"),
     (8, "`init` of the scheduler failed with error 12"),
 ];
@@ -56,6 +58,40 @@ fn tasks_that_are_lost_wait_and_the_run_ends_in_time() {
     assert_eq!(ran, 0);
     // All the time but for their first microseconds.
     assert!(waited > 20 * 49_900_000, "{waited}");
+}
+
+#[test]
+fn who_never_gets_a_cpu_is_named_on_either_level() {
+    let warnings = |scenario: &Scenario| {
+        let metrics = tandem_sim::run(scenario, 1).unwrap();
+        let warnings = RunSummary::new("s.toml", scenario, 1, &metrics).warnings();
+        warnings.into_iter().filter(|warning| warning.contains("from the beginning")).collect::<Vec<_>>()
+    };
+    let host = build(&broken(9));
+    let expected = "20 of the 20 tasks of sleepers waited for a pCPU from the beginning to the end";
+    assert_eq!(warnings(&host), [expected]);
+    assert!(warnings(&build(&broken(0))).is_empty());
+    let guest = |mistake: u32| {
+        build(&format!(
+            r#"length = "100ms"
+machine = "1x4x1"
+policy = {{ host = "linux", guest = {} }}
+[programs.hog]
+ops = [{{ forever = [{{ compute = "100us" }}] }}]
+[[vm]]
+group = "small"
+count = 2
+vcpus = 2
+memory = "1GiB"
+[vm.guest]
+process = [{{ program = "hog", copies = 3 }}]
+"#,
+            file_with("broken", &format!("settings = {{ mistake = {mistake} }}"))
+        ))
+    };
+    let expected = "in 2 of the 2 VMs of small, a task waited for a vCPU from the beginning to the end";
+    assert_eq!(warnings(&guest(9)), [expected]);
+    assert!(warnings(&guest(0)).is_empty());
 }
 
 #[test]

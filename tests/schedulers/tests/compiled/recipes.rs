@@ -60,3 +60,34 @@ fn each_runs_in_a_guest() {
         assert!(servers.run_ns > 0, "{scheduler}");
     }
 }
+
+#[test]
+fn each_runs_where_no_cache_is_reported_and_in_a_guest_with_more_to_do_than_vcpus() {
+    for scheduler in WITH_RECIPES {
+        let recipe = recipe(scheduler).unwrap();
+        for (level, machine) in [("host", "1x4x2:llcs=0"), ("guest", "1x4x1"), ("guest", "1x4x2:llcs=0")] {
+            let text = format!(
+                r#"length = "20ms"
+warmup = "0s"
+machine = "{machine}"
+[policy.{level}]
+object = "{}"
+{recipe}
+[programs.hog]
+ops = [{{ forever = [{{ compute = "1ms" }}] }}]
+[programs.client]
+ops = [{{ forever = [{{ sleep = {{ exponential = "2ms" }} }}, {{ compute = "100us" }}] }}]
+[[vm]]
+group = "g"
+vcpus = 4
+memory = "1GiB"
+guest = {{ process = [{{ program = "hog", copies = 6 }}, {{ program = "client" }}] }}
+"#,
+                object(scheduler).display()
+            );
+            let run = tandem_sim::run(&try_build(&text).unwrap(), 1);
+            let metrics = run.unwrap_or_else(|error| panic!("{scheduler} as {level} on {machine}: {error}"));
+            assert!(TaskMetrics::sum(tasks(&metrics, "g")).run_ns > 0, "{scheduler} as {level} on {machine}");
+        }
+    }
+}

@@ -139,6 +139,21 @@ fn what_does_not_fit_is_named() {
             "256 does not fit into `domains.value.turn.ordered`",
         ),
         ("domains_ops = { enqueue = true }", "[]", "`domains_ops.enqueue` is neither a number"),
+        (
+            "domains_ops = { flags = 0x4_0000_0000 }",
+            "[]",
+            "`flags` has 0x400000000, which linux 7.3 does not know",
+        ),
+        (
+            "domains_ops = { timeout_ms = 30001 }",
+            "[]",
+            "`timeout_ms` is 30001: a kernel refuses more than 30000",
+        ),
+        (
+            "domains_ops = { dispatch_max_batch = 3000000000 }",
+            "[]",
+            "`dispatch_max_batch` is 3000000000: a kernel refuses",
+        ),
         ("domains_ops = { flags = \"SCX_OPS_NONE\" }", "[]", "the kernel has no constant `SCX_OPS_NONE`"),
         ("domain = 1", "[]", "there is no setting `domain`; read-only variables are: "),
         (

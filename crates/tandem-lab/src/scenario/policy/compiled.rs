@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use tandem_ebpf::{Code, Engine, Image};
 use tandem_file::file_error::FileError;
 use tandem_file::named_file::{OBJECT_MAX, read_bytes};
+use tandem_file::shown::readable;
 use tandem_machine::Machine;
 use tandem_machine::cpumask::CpuMask;
 use tandem_settings::{Counters, Mode, Place, Places, Preference, Settings, Subject, request_bytes, rodata};
@@ -76,7 +77,7 @@ pub fn settings(
         }
         Program::Object(path, user_space) => {
             let code = file_code(path, kernel).map_err(|error| format!("the scheduler {error}"))?;
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = readable(&path.file_name().unwrap_or_default().to_string_lossy(), &[]);
             let told = user_space.resolve(code.image(), kernel, machine);
             let (data, preparation) = told.map_err(|error| format!("{}: {error}", path.display()))?;
             if !is_tandem(code.image()) {

@@ -87,6 +87,9 @@ impl UserSpace<'_> {
     pub fn resolve(self, image: &Image, kernel: KernelVersion, machine: &Machine) -> Result<Told, String> {
         let constants = constants_of(kernel);
         let constant = |name: &str| constants.get(name).copied();
+        // A user space that asks for caches gets some everywhere.
+        let machine = machine.with_caches();
+        let machine = &*machine;
         let resolver = Resolver { image, machine, constant: &constant };
         let (mut data, mut done) = Told::default();
         for (name, value) in self.settings.into_iter().flatten() {

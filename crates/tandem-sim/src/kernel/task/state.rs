@@ -77,7 +77,9 @@ impl Task {
         self.metrics.dispatches += 1;
         self.metrics.longest_wait_ns = self.metrics.longest_wait_ns.max(self.waited_ns(runs_ns));
         let ready_ns = std::mem::replace(&mut self.clocks.ready_ns, NEVER);
-        (ready_ns != NEVER).then(|| runs_ns - ready_ns)
+        // A CPU that wakes others is ahead of them by what it has begun to do: it may wake a task later than another CPU
+        // takes that.
+        (ready_ns != NEVER).then(|| runs_ns.saturating_sub(ready_ns))
     }
 
     /// It leaves its CPU, in this state.

@@ -51,12 +51,6 @@ impl Life {
     fn last(&mut self) -> &mut Stretch {
         self.stretches.last_mut().expect("a life begins asleep")
     }
-
-    /// Time in stretches of a kind between two instants, ns.
-    pub fn time_ns(&self, from_ns: u64, to_ns: u64, is_meant: impl Fn(Doing) -> bool) -> u64 {
-        let meant = self.stretches.iter().filter(|stretch| is_meant(stretch.doing));
-        meant.map(|s| s.to_ns.min(to_ns).saturating_sub(s.from_ns.max(from_ns))).sum()
-    }
 }
 
 /// A run that was followed.
