@@ -4,6 +4,8 @@
 //! line in a log and begin a forged one. It may also contain characters that are invisible or change the
 //! direction of writing, with which it could pass for another name.
 
+use serde::Serialize;
+
 /// The text with escapes for control characters and for those that are invisible or change the direction of
 /// writing, except those that are `kept`.
 pub fn readable(text: &str, kept: &[char]) -> String {
@@ -15,6 +17,11 @@ pub fn readable(text: &str, kept: &[char]) -> String {
         }
     }
     readable
+}
+
+/// The message without line breaks and other control characters, which may come from a user's file.
+pub fn one_line(message: &str) -> String {
+    readable(&message.trim_end().replace(['\n', '\t'], " "), &[])
 }
 
 /// A JSON text with JSON escapes for the same characters, except its own line ends. Only strings contain such
@@ -31,6 +38,12 @@ pub fn escape_json(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// A value as JSON for people and programs: indented, and with escapes in the place of what speaks to a
+/// terminal or is invisible.
+pub fn to_json_text(value: &impl Serialize) -> serde_json::Result<String> {
+    Ok(escape_json(&serde_json::to_string_pretty(value)?) + "\n")
 }
 
 /// The text as a string of TOML in one line, with escapes for the same characters.
@@ -105,6 +118,11 @@ fn is_hidden(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_stays_in_its_line() {
+        assert_eq!(one_line("a.toml:1: `b\nc`: \u{1b}[31mred\n"), "a.toml:1: `b c`: \\u{1b}[31mred");
+    }
 
     #[test]
     fn control_characters_are_escaped_but_for_those_that_are_kept() {

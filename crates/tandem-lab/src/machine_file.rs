@@ -59,7 +59,8 @@ use tandem_file::file_error::{FileError, read_text};
 use tandem_file::located::SourceFile;
 use tandem_file::units::{Bandwidth, Duration, Frequency, Size};
 use tandem_machine::{
-    CpuSpec, Hardware, MAX_CPUS, Machine, MachineBuilder, MachineError, NodeSpec, parse_cpulist,
+    CpuSpec, Hardware, MAX_CPUS, Machine, MachineBuilder, MachineError, NodeSpec, ShapeError, machine_named,
+    parse_cpulist, preset_names,
 };
 use toml::Spanned;
 
@@ -188,6 +189,41 @@ impl<'de> Deserialize<'de> for MachineForm {
             }
         }
         deserializer.deserialize_any(Form)
+    }
+}
+
+/// Why there is no machine of a name.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineNameError {
+    /// The name has the form of one, with wrong numbers.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// Its file is wrong.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It is nothing.
+    #[error(
+        "`{name}` is neither a file nor a machine like 2x64x2 nor a preset; the presets are {}",
+        preset_names().collect::<Vec<_>>().join(", ")
+    )]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+}
+
+/// The machine of that name, or of that file. A name comes before that of a file, which is still reached as `./NAME`.
+///
+/// # Errors
+/// If there is none, or it is wrong.
+pub fn named_or_file(name: &str) -> Result<Machine, MachineNameError> {
+    if let Some(machine) = machine_named(name)? {
+        return Ok(machine);
+    }
+    let path = Path::new(name);
+    match path.exists() {
+        true => Ok(load_machine(path)?),
+        false => Err(MachineNameError::Unknown { name: name.to_owned() }),
     }
 }
 

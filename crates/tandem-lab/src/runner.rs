@@ -23,6 +23,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::scenario::Scenario;
+use tandem_sim::trace::{Event, Observer};
 
 mod precision;
 mod ranges;
@@ -43,6 +44,12 @@ pub trait Progress: Sync {
 
     /// A run is done.
     fn done(&self);
+
+    /// When this becomes true, runs end in the middle, and nothing is made of them.
+    fn abort(&self) -> &AtomicBool {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        &NEVER
+    }
 }
 
 /// Reports nothing.
@@ -50,6 +57,19 @@ impl Progress for () {
     fn planned(&self, _runs: usize) {}
 
     fn done(&self) {}
+}
+
+/// Ends a run in the middle when it becomes true.
+pub(crate) struct Abortable<'a>(pub &'a AtomicBool);
+
+impl Observer for Abortable<'_> {
+    #[inline]
+    fn observe(&mut self, _: Event) {}
+
+    #[inline]
+    fn goes_on(&mut self, _: u64) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Why an experiment could not be run.

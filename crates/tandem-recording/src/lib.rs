@@ -10,7 +10,8 @@
 //! **Times** are ns since the start of the recording, from one clock for all CPUs.
 //!
 //! **Modules.** [`mod@file`] writes and reads recordings; [`ftrace`] makes them from the kernel's tracepoints, and
-//! [`import`] from traces of other tools; [`Recording::write_perfetto`] makes such a trace.
+//! [`import`] from traces of other tools; [`Recording::write_perfetto`] makes such a trace. The file is Parquet, as are the
+//! [tables](parquet::table) of results that others make.
 
 mod bytes;
 pub mod error;
@@ -19,6 +20,7 @@ pub mod facts;
 pub mod file;
 pub mod ftrace;
 pub mod import;
+pub mod parquet;
 mod perfetto;
 
 pub use error::{OpenError, TraceError};

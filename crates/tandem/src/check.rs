@@ -2,7 +2,7 @@
 
 use crate::bar::LINE_EVERY;
 use crate::reproduce::{cancelled_by_interrupt, make_writable, parse_jobs};
-use crate::sim::{parse_scheduler, parse_seed};
+use crate::sim::parse_seed;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,6 +19,7 @@ use tandem_lab::check::judge::{Finding, judge};
 use tandem_lab::check::promises::{PROMISES, Promise};
 use tandem_lab::check::report;
 use tandem_lab::check::search::{self, FoundCase, Options, Progress, RUN_SEED, all_promises};
+use tandem_lab::request::parse_scheduler;
 use tandem_lab::scenario::ScenarioSource;
 use tandem_lab::scenario::policy::PolicyTable;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;

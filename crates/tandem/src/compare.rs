@@ -6,10 +6,7 @@ use crate::bar::Bar;
 use crate::out_file::OutFile;
 use crate::reproduce::{cancelled_by_interrupt, make_writable, parse_jobs};
 use crate::scenario_source;
-use crate::sim::{
-    Format, Level, each_once, note_left_out, parse_level, parse_scheduler, parse_seed, parse_setting,
-};
-use std::collections::BTreeMap;
+use crate::sim::{Format, each_once, note_left_out, parse_seed, parse_setting, without_effect};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -17,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use tandem_lab::compare::{Comparison, Runs, compare, moments, page};
+use tandem_lab::request::{self, Level, Request, RequestError};
 use tandem_lab::results::Key;
-use tandem_lab::scenario::ScenarioSource;
-use tandem_lab::scenario::policy::PolicyTable;
-use tandem_lab::summary::scenario_hash;
+use tandem_lab::tables;
+use tandem_recording::parquet::Table;
 use tandem_sim::scenario::Scenario;
 use tandemd::error::{BadInput, one_line};
 use tandemd::out::out;
@@ -42,6 +39,7 @@ const PRECISION_MIN_PCT: f64 = 0.1;
     tandem compare noisy-neighbour --policy linux --policy tandem\n  \
     tandem compare experiments/rate-control/specvirt.toml --policy tandem --seeds 5\n  \
     tandem compare mine.toml --policy linux --policy object:my.bpf.o --format json\n  \
+    tandem compare mine.toml --policy linux --policy tandem --format parquet > runs.parquet\n  \
     tandem compare mine.toml --policy linux --policy tandem --precision 2 --out report\n  \
     tandem compare experiments/flat-domain/unixbench.toml --policy guest=linux --policy guest=tandem\n  \
     tandem compare --all --out arena\n  \
@@ -91,12 +89,7 @@ pub struct Args {
 
 /// What was written, and what it means.
 fn parse_policy(text: &str) -> Result<(String, Level), String> {
-    // A path may hold an equals sign.
-    let level = match text.starts_with("host=") || text.starts_with("guest=") {
-        true => parse_level(text)?,
-        false => Level::Host(parse_scheduler(text)?.into()),
-    };
-    Ok((text.to_owned(), level))
+    Ok((text.to_owned(), request::parse_policy(text)?))
 }
 
 fn parse_seeds(text: &str) -> Result<usize, String> {
@@ -118,23 +111,14 @@ struct Match {
 impl Match {
     fn new(args: &Args, path: &Path, machine: Option<&String>) -> Result<Self, BadInput> {
         let source = scenario_source::read(path)?;
-        let scenario = one_line(&path.display().to_string());
-        let mut parameters = each_once(&args.settings)?;
-        // A path begins here, not where the scenario lies.
-        let file = machine.map(Path::new).filter(|path| path.is_file());
-        let file = file.and_then(|path| Some(path.canonicalize().ok()?.to_str()?.to_owned()));
-        if let Some(machine) = file.or_else(|| machine.cloned())
-            && parameters.insert("machine".into(), Key::Text(machine)).is_some()
-        {
+        let name = one_line(&path.display().to_string());
+        let mut request = Request { name, source, parameters: each_once(&args.settings)? };
+        if machine.is_some_and(|machine| !request.set_machine(machine)) {
             return Err(BadInput::new("`--set machine=` and `--machine` are both given; keep one"));
         }
-        let contenders = contenders(args, &source, &parameters)?;
-        note_left_out(
-            &scenario,
-            &source,
-            &policies(args).map(|(_, level)| level.alone()).collect::<Vec<_>>(),
-        );
-        Ok(Self { scenario, contenders })
+        let contenders = contenders(args, &request)?;
+        note_left_out(&request, &policies(args).map(|(_, level)| level.alone()).collect::<Vec<_>>());
+        Ok(Self { scenario: request.name, contenders })
     }
 
     /// The comparison, written into the folder if there is one; `None` if nothing has run with a whole seed.
@@ -162,40 +146,20 @@ fn policies(args: &Args) -> impl Iterator<Item = (String, Level)> {
     named.chain(all.map(|name| parse_policy(name).expect("they are the names of schedulers")))
 }
 
-fn contenders(
-    args: &Args,
-    source: &ScenarioSource,
-    parameters: &BTreeMap<String, Key>,
-) -> Result<Vec<(Option<String>, Scenario)>, BadInput> {
-    let build = |policy: &PolicyTable| source.build(parameters, policy).map_err(BadInput::new);
+/// The contenders of a scenario. What is wrong with them is said in the words of the command line.
+fn contenders(args: &Args, request: &Request) -> Result<Vec<(Option<String>, Scenario)>, BadInput> {
     let policies: Vec<_> = policies(args).collect();
-    let mut contenders = Vec::new();
-    let mut words = Vec::new();
-    if policies.len() == 1 {
-        contenders.push((None, build(&PolicyTable::default())?));
-        words.push("the scenario's own".into());
-    }
-    for (text, level) in &policies {
-        if matches!(level, Level::Guest(_)) && !source.has_guests() {
-            let message =
-                "`--policy guest=` has no effect: no VM of the scenario has a guest kernel; remove it";
-            return Err(BadInput::new(message));
-        }
-        // Two objects may have the same name.
-        let word = text.contains("object:").then(|| one_line(text));
-        contenders.push((word, build(&level.clone().alone())?));
-        words.push(format!("`--policy {}`", one_line(text)));
-    }
-    let hashes: Vec<u64> = contenders.iter().map(|(_, scenario)| scenario_hash(scenario)).collect();
-    for (at, hash) in hashes.iter().enumerate() {
-        if let Some(before) = hashes[..at].iter().position(|other| other == hash) {
-            let (one, other) = (&words[before], &words[at]);
+    request.contenders(&policies).map_err(|error| match error {
+        RequestError::NoGuests => without_effect(),
+        RequestError::Same { one, other } => {
+            let word = |at: usize| format!("`--policy {}`", one_line(&policies[at].0));
+            let (one, other) = (one.map_or("the scenario's own".into(), word), word(other));
             let message =
                 format!("{other} is the same as {one}, which leaves nothing to compare; give another");
-            return Err(BadInput::new(message));
+            BadInput::new(message)
         }
-    }
-    Ok(contenders)
+        other => BadInput::new(other),
+    })
 }
 
 /// Each scenario on each machine. What is wrong with the last one is said before the first one runs; of all ready
@@ -242,6 +206,7 @@ fn refuse_twice<T: PartialEq>(what: &str, given: &[T], shown: impl Fn(&T) -> Str
 
 /// Runs all and prints them side by side.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    args.format.check()?;
     let scenarios = if args.all { scenario_source::ready()? } else { args.scenarios.clone() };
     let jobs = args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let seeds = args.seeds.unwrap_or(if args.precision.is_some() { SEEDS_FOR_PRECISION } else { SEEDS });
@@ -263,7 +228,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             let Some(comparison) = comparison else {
                 anyhow::bail!("interrupted before all had run with one seed")
             };
-            print(args.format, &comparison, &to_json_text(&comparison)?)?;
+            let table = || tables::of_comparisons([&comparison]);
+            print(args.format, &comparison, &to_json_text(&comparison)?, table)?;
             if cancel.load(Ordering::Relaxed) && comparison.is_cut_short(runs) {
                 anyhow::bail!("interrupted; the comparison is of the seeds that all had run with");
             }
@@ -273,12 +239,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Prints the result, as a table or as its JSON.
-fn print(format: Format, table: &impl Display, json: &str) -> anyhow::Result<()> {
+/// Prints the result: as text, as its JSON, or the values of its runs as a table.
+fn print(
+    format: Format,
+    text: &impl Display,
+    json: &str,
+    table: impl FnOnce() -> Table,
+) -> anyhow::Result<()> {
     let mut out = out();
     match format {
-        Format::Table => write!(out, "{table}")?,
+        Format::Table => write!(out, "{text}")?,
         Format::Json => out.write_all(json.as_bytes())?,
+        Format::Parquet => table().write_parquet(&mut out)?,
     }
     Ok(out.flush()?)
 }

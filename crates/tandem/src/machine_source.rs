@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tandem_host::topology::{read_hwloc, read_sysfs_assuming};
-use tandem_lab::machine_file::load_machine;
-use tandem_machine::{Machine, machine_named, preset_names};
+use tandem_lab::machine_file;
+use tandem_machine::Machine;
 use tandemd::error::BadInput;
 
 /// The machine that a verb is about; at most one of these.
@@ -50,18 +50,7 @@ fn reporting((machine, assumed): (Machine, Vec<String>)) -> Machine {
     machine
 }
 
-/// A name comes before that of a file, which is still reached as `./NAME`.
+/// The machine of that name, or of that file.
 pub fn named_or_file(name: &str) -> Result<Machine, BadInput> {
-    if let Some(machine) = machine_named(name).map_err(BadInput::new)? {
-        return Ok(machine);
-    }
-    let path = Path::new(name);
-    if !path.exists() {
-        let presets: Vec<_> = preset_names().collect();
-        let presets = presets.join(", ");
-        return Err(BadInput::new(format!(
-            "`{name}` is neither a file nor a machine like 2x64x2 nor a preset; the presets are {presets}"
-        )));
-    }
-    load_machine(path).map_err(BadInput::new)
+    machine_file::named_or_file(name).map_err(BadInput::new)
 }

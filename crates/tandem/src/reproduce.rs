@@ -1,6 +1,7 @@
 //! `tandem reproduce`: run experiments and print the published results beside the simulated ones.
 
 use crate::bar::Bar;
+use crate::scenario_source::library;
 use crate::sim::parse_seed;
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
@@ -154,7 +155,9 @@ fn find_experiments(folder: Option<&Path>, names: &[String]) -> anyhow::Result<V
         None => {
             let here = std::env::current_dir().context("the current folder is gone")?;
             ExperimentFolder::find_from(&here).or_else(|error| {
-                installed("experiments").map_or(Err(error), |folder| ExperimentFolder::open(&folder))
+                library()
+                    .installed("experiments")
+                    .map_or(Err(error), |folder| ExperimentFolder::open(&folder))
             })
         }
     };
@@ -167,14 +170,6 @@ fn find_experiments(folder: Option<&Path>, names: &[String]) -> anyhow::Result<V
         }
     }
     Ok(paths)
-}
-
-/// A folder that was installed with the command, as `scripts/stage` does, such as `experiments`: PREFIX/bin has the one,
-/// and PREFIX/share the other.
-pub fn installed(folder: &str) -> Option<PathBuf> {
-    let command = std::env::current_exe().ok()?;
-    let folder = command.parent()?.parent()?.join("share/tandem").join(folder);
-    folder.is_dir().then_some(folder)
 }
 
 /// A flag that the first Ctrl-C sets, after which runs that have begun end first; the second ends the process.

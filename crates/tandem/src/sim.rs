@@ -1,27 +1,26 @@
 //! `tandem sim`: run one scenario and print what it measured.
 
 mod domains;
-mod watched;
 
 use crate::bar::Bar;
 use crate::reproduce::interrupt_flag;
 use crate::scenario_source;
-use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use tandem_file::units::Duration;
+use tandem_lab::request::{Level, Request, RequestError, parse_level};
 use tandem_lab::results::Key;
-use tandem_lab::scenario::ScenarioSource;
+use tandem_lab::runner::Progress;
+use tandem_lab::scenario::Parameters;
 use tandem_lab::scenario::policy::PolicyTable;
-use tandem_lab::scenario::policy::scheduler::{GuestScheduler, HostScheduler, SchedulerName};
-use tandem_lab::stat::RunStat;
-use tandem_lab::summary::RunSummary;
+use tandem_lab::simulate::{Simulation, SimulationError, Watched, end_ns};
+use tandem_lab::tables;
 use tandem_lab::trace::{Selection, TraceError, TraceFile, TracedRun};
-use tandem_sim::scenario::{PolicySettings, Scenario};
 use tandemd::error::{BadInput, one_line};
 use tandemd::out::out;
 use tandemd::text::to_json_text;
-use watched::Watched;
+
+const NS_PER_MS: u64 = 1_000_000;
 
 /// Arguments of `tandem sim`.
 #[derive(clap::Args)]
@@ -29,6 +28,7 @@ use watched::Watched;
     tandem sim experiments/numa-affinity/specjbb2005.toml\n  \
     tandem sim experiments/numa-affinity/specjbb2005.toml --set vms=6 --seed 7 --format json\n  \
     tandem sim experiments/rate-control/specvirt.toml --stat\n  \
+    tandem sim noisy-neighbour --format parquet > run.parquet\n  \
     tandem sim experiments/rate-control/specvirt.toml --trace run.pftrace\n  \
     tandem sim noisy-neighbour --trace part.jsonl --trace-from 10ms --trace-to 20ms --trace-cpu 0-3\n  \
     tandem sim experiments/rate-control/specvirt.toml --policy host=tandem\n  \
@@ -93,26 +93,6 @@ impl TracedPart {
     }
 }
 
-/// Whose scheduler, and which; of `tandem compare` too.
-#[derive(Clone)]
-pub enum Level {
-    /// The host's.
-    Host(HostScheduler),
-    /// That of all guests.
-    Guest(GuestScheduler),
-}
-
-impl Level {
-    /// That scheduler and no other.
-    pub fn alone(self) -> PolicyTable {
-        let nothing = PolicyTable::default();
-        match self {
-            Self::Host(host) => PolicyTable { host: Some(host), ..nothing },
-            Self::Guest(guest) => PolicyTable { guest: Some(guest), ..nothing },
-        }
-    }
-}
-
 /// How to print the result of runs.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Format {
@@ -120,6 +100,20 @@ pub enum Format {
     Table,
     /// One JSON object
     Json,
+    /// A Parquet file: a table with a row for each measure of each run
+    Parquet,
+}
+
+impl Format {
+    /// Refuses to write what no terminal can show into one, before the work.
+    pub fn check(self) -> Result<(), BadInput> {
+        match self {
+            Self::Parquet if io::stdout().is_terminal() => {
+                Err(BadInput::new("`--format parquet` is no text for a terminal; append `> FILE`"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A seed, of `tandem reproduce` too.
@@ -128,8 +122,8 @@ pub fn parse_seed(text: &str) -> Result<u64, String> {
 }
 
 /// Parameters by name, of `tandem compare` too. Of two values for one name it would not be clear which one is meant.
-pub fn each_once(settings: &[(String, Key)]) -> Result<BTreeMap<String, Key>, BadInput> {
-    let mut parameters = BTreeMap::new();
+pub fn each_once(settings: &[(String, Key)]) -> Result<Parameters, BadInput> {
+    let mut parameters = Parameters::new();
     for (name, value) in settings {
         if parameters.insert(name.clone(), value.clone()).is_some() {
             return Err(BadInput::new(format!("`--set {}` is given twice; leave one out", one_line(name))));
@@ -143,25 +137,6 @@ pub fn parse_setting(text: &str) -> Result<(String, Key), String> {
     text.split_once('=')
         .map(|(name, value)| (name.trim().to_owned(), Key::parse(value.trim())))
         .ok_or_else(|| "write NAME=VALUE, such as vms=6".into())
-}
-
-/// A level and the name of its scheduler, of `tandem compare` too.
-pub fn parse_level(text: &str) -> Result<Level, String> {
-    match text.split_once('=').ok_or("write host=NAME or guest=NAME")? {
-        ("host", name) => Ok(Level::Host(parse_scheduler(name)?.into())),
-        ("guest", name) => Ok(Level::Guest(parse_scheduler(name)?.try_into()?)),
-        (level, _) => Err(format!("'{level}' has no scheduler; write host=NAME or guest=NAME")),
-    }
-}
-
-/// The name of a scheduler, of `tandem check` too.
-pub fn parse_scheduler(text: &str) -> Result<SchedulerName, String> {
-    let name = SchedulerName::parse(text)
-        .map_err(|expected| format!("'{text}' is no scheduler; it is {expected}"))?;
-    // Paths begin here, not where the scenario lies.
-    let here =
-        std::env::current_dir().map_err(|error| format!("the current folder cannot be read: {error}"))?;
-    Ok(name.in_directory(&here))
 }
 
 /// The schedulers that the command line names.
@@ -180,51 +155,39 @@ fn policy(args: &Args) -> Result<PolicyTable, BadInput> {
 }
 
 /// Says what of the scenario does not hold under these schedulers; of `tandem compare` too.
-pub fn note_left_out(name: &str, source: &ScenarioSource, policies: &[PolicyTable]) {
-    let mut left_out: Vec<_> = policies.iter().flat_map(|policy| source.left_out_by(policy)).collect();
-    left_out.sort_unstable();
-    left_out.dedup();
-    if !left_out.is_empty() {
+pub fn note_left_out(request: &Request, policies: &[PolicyTable]) {
+    if let Some(note) = request.left_out(policies) {
         // Standard error may be closed.
-        let _ = writeln!(
-            io::stderr(),
-            "tandem: note: {name}: `{}` is for the scenario's own host scheduler and does not hold under another one; \
-             to keep it, change `host` in a copy of the scenario",
-            left_out.join("` and `")
-        );
+        let _ = writeln!(io::stderr(), "tandem: note: {}: {note}", request.name);
     }
 }
 
-/// The scenario with a host that counts the instructions of its scheduler, if that is a compiled one. It
-/// decides the same.
-fn counting(scenario: &Scenario) -> anyhow::Result<Scenario> {
-    let mut scenario = scenario.clone();
-    if let PolicySettings::SchedExt(settings) = &mut scenario.policy {
-        *settings = settings.counting().map_err(BadInput::new)?.into();
-    }
-    Ok(scenario)
+/// In the words of the command line, of `tandem compare` too.
+pub fn without_effect() -> BadInput {
+    BadInput::new("`--policy guest=` has no effect: no VM of the scenario has a guest kernel; remove it")
 }
 
 /// Runs the scenario and prints its metrics.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    args.format.check()?;
     let source = scenario_source::read(&args.scenario)?;
     let parameters = each_once(&args.settings)?;
     let policy = policy(args)?;
-    let scenario = source.build(&parameters, &policy).map_err(BadInput::new)?;
-    if policy.guest.is_some() && !source.has_guests() {
-        let message = "`--policy guest=` has no effect: no VM of the scenario has a guest kernel; remove it";
-        return Err(BadInput::new(message).into());
-    }
+    let name = one_line(&args.scenario.display().to_string());
+    let request = Request { name, source, parameters };
+    let scenario = request.scenario(&policy).map_err(|error| match error {
+        RequestError::NoGuests => without_effect(),
+        other => BadInput::new(other),
+    })?;
     if args.domains {
         return Ok(domains::print(&scenario, &mut out())?);
     }
-    let name = one_line(&args.scenario.display().to_string());
-    note_left_out(&name, &source, std::slice::from_ref(&policy));
-    let counted = if args.stat { counting(&scenario)? } else { scenario.clone() };
+    note_left_out(&request, std::slice::from_ref(&policy));
+    let name = &request.name;
     let selection = args.part.selection();
     let create = |file: &PathBuf| {
         let run =
-            TracedRun { scenario_name: &name, scenario: &scenario, seed: args.seed, selection: &selection };
+            TracedRun { scenario_name: name, scenario: &scenario, seed: args.seed, selection: &selection };
         TraceFile::create(file, run).map_err(|error| match error {
             TraceError::Selection(message) => BadInput::new(format!("{name}: {message}")),
             other => BadInput::new(other),
@@ -232,29 +195,33 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     let trace = args.trace.as_ref().map(create).transpose()?;
     let cancel = interrupt_flag("the run ends here")?;
-    let bar = Bar::new(&name, "ms simulated");
-    let mut watched = Watched::new(trace, &scenario, &bar, &cancel);
-    let metrics = tandem_sim::run_observed(&counted, args.seed, &mut watched)
-        .map_err(|error| BadInput::new(format!("{name}: {error}")))?;
-    let (trace, cut_ns) = watched.end();
+    let bar = Bar::new(name, "ms simulated");
+    bar.planned(usize::try_from(end_ns(&scenario).div_ceil(NS_PER_MS)).unwrap_or(usize::MAX));
+    let reach = |now_ns| bar.reach(now_ns / NS_PER_MS, String::new());
+    let simulation = Simulation { name, scenario: &scenario, seed: args.seed, with_stat: args.stat };
+    let watched = Watched::new(trace, &scenario, &reach, &cancel);
+    let (simulated, trace) = simulation.run(watched).map_err(|error| match error {
+        SimulationError::Run(error) => BadInput::new(format!("{name}: {error}")),
+        counting => BadInput::new(counting),
+    })?;
     drop(bar);
+    let cut_ns = simulated.cut_ns;
     if let Some(trace) = trace {
-        trace.finish(cut_ns.unwrap_or(scenario.warmup_ns + metrics.length_ns))?;
+        trace.finish(cut_ns.unwrap_or(scenario.warmup_ns + simulated.length_ns()))?;
     }
-    if let Some(cut_ns) = cut_ns.filter(|&cut_ns| cut_ns <= scenario.warmup_ns) {
+    if let Some(cut_ns) = cut_ns.filter(|_| simulated.is_cut_in_warmup()) {
         let traced = if args.trace.is_some() { "; the trace is of the time until then" } else { "" };
         anyhow::bail!(
             "interrupted at {} s, within the warm-up, before anything was measured{traced}",
             s(cut_ns)
         );
     }
-    let mut summary = RunSummary::new(&name, &scenario, args.seed, &metrics);
-    summary.is_cut = cut_ns.is_some();
-    summary.stat = args.stat.then(|| RunStat::new(&metrics));
+    let summary = simulated.summary();
     let mut out = out();
     match args.format {
         Format::Table => write!(out, "{summary}")?,
         Format::Json => out.write_all(to_json_text(&summary)?.as_bytes())?,
+        Format::Parquet => tables::of_runs([&simulated.table()]).write_parquet(&mut out)?,
     }
     for warning in summary.warnings() {
         // Standard error may be closed.
@@ -262,11 +229,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     if let Some(cut_ns) = cut_ns {
         out.flush()?;
-        let end_ns = scenario.warmup_ns + scenario.length_ns;
         anyhow::bail!(
             "interrupted at {} s of {} s; the results are of the time until then",
             s(cut_ns),
-            s(end_ns)
+            s(end_ns(&scenario))
         );
     }
     Ok(())

@@ -85,3 +85,23 @@ fn progress_is_on_standard_error_without_a_terminal() {
         assert!(last_line(&output).starts_with(last), "{args:?}: {}", last_line(&output));
     }
 }
+
+#[test]
+fn a_table_of_results_is_a_parquet_file_and_no_text_for_a_terminal() {
+    let policies = ["--policy", "linux", "--policy", "tandem", "--seeds", "2"];
+    for args in [
+        &["sim", "hackbench"][..],
+        &[&["compare", "hackbench"][..], &policies].concat(),
+        &[&["compare", "hackbench", "--machine", "1x4x1", "--machine", "1x8x1"][..], &policies].concat(),
+    ] {
+        let args = [args, &["--format", "parquet"]].concat();
+        let output = run(&args, Stdio::piped());
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let file = output.stdout;
+        assert!(file.starts_with(b"PAR1") && file.ends_with(b"PAR1"), "{args:?}");
+        for column in ["scenario", "machine", "policy", "seed", "group", "measure", "unit", "value"] {
+            let has = file.windows(column.len()).any(|bytes| bytes == column.as_bytes());
+            assert!(has, "{args:?}: {column}");
+        }
+    }
+}

@@ -18,7 +18,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
-use tandem_file::shown::readable;
+pub use tandem_file::shown::one_line;
 use tandem_host::log_entry::Level;
 
 /// End of `tandem --help`.
@@ -63,11 +63,6 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     journal::log(Level::Error, "failed", one_line(&format!("{error:#}")));
     let bad_input = error.downcast_ref::<BadInput>().is_some();
     ExitCode::from(if bad_input { BAD_INPUT } else { FAILURE })
-}
-
-/// The message without line breaks and other control characters, which may come from a user's file.
-pub fn one_line(message: &str) -> String {
-    readable(&message.trim_end().replace(['\n', '\t'], " "), &[])
 }
 
 fn is_broken_pipe(cause: &(dyn Error + 'static)) -> bool {
@@ -125,10 +120,5 @@ mod tests {
         let error = anyhow::anyhow!("no such file").context("a.toml");
         let error = anyhow::Error::new(BadInput::new(error));
         assert_eq!(format!("{error:#}"), "a.toml: no such file");
-    }
-
-    #[test]
-    fn a_message_stays_in_its_line() {
-        assert_eq!(one_line("a.toml:1: `b\nc`: \u{1b}[31mred\n"), "a.toml:1: `b c`: \\u{1b}[31mred");
     }
 }

@@ -1,9 +1,9 @@
 //! How amounts and names are written.
 
 use crate::observe::{Observation, ObservedVm};
-use serde::Serialize;
 use std::time::Duration;
-use tandem_file::shown::{escape_json, readable};
+use tandem_file::shown::readable;
+pub use tandem_file::shown::to_json_text;
 use tandem_host::vms::{HomeSource, Homes, Manager, Memory, Vm};
 use tandem_machine::format_cpulist;
 
@@ -22,12 +22,6 @@ pub fn bytes(bytes: u64) -> String {
     }
     let decimals = usize::from(value < 9.95 && unit > 0 && value.fract() > 0.0);
     format!("{value:.decimals$}{}", UNITS[unit])
-}
-
-/// A value as JSON for people and programs: indented, and with escapes in the place of what speaks to a
-/// terminal or is invisible.
-pub fn to_json_text(value: &impl Serialize) -> serde_json::Result<String> {
-    Ok(escape_json(&serde_json::to_string_pretty(value)?) + "\n")
 }
 
 /// A percentage: `0%`, `0.4%`, `12%`.

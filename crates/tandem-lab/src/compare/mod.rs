@@ -23,11 +23,12 @@ mod values;
 pub use arena::Arena;
 pub use moment::{Lane, Moment, Who, moments};
 pub use precision::{Precision, Widest};
+pub use values::Measurement;
 
 use crate::latency::LatencyFigures;
 use crate::results::Better;
-use crate::runner::Progress;
-use crate::scenario::policy::named::{named, named_guests};
+use crate::runner::{Abortable, Progress};
+use crate::simulate::policy_name;
 use crate::statistics::{Effect, mean, paired_effect};
 use crate::summary::scenario_hash;
 use pool::Pool;
@@ -92,6 +93,9 @@ pub struct Row {
     pub group: Option<String>,
     /// The measure, with its unit.
     pub measure: String,
+    /// The unit alone.
+    #[serde(skip)]
+    pub unit: &'static str,
     /// Which way it is better.
     pub better: Better,
     /// How much a precision is asked of it.
@@ -115,7 +119,22 @@ pub struct Figure {
     pub interval_pct: Option<(f64, f64)>,
 }
 
+impl Row {
+    /// The measure without its unit.
+    pub fn what(&self) -> &str {
+        let what = self.measure.strip_suffix(self.unit).unwrap_or(&self.measure);
+        what.trim_end_matches([',', ' '])
+    }
+}
+
 impl Figure {
+    /// better or worse, where chance alone does not explain the effect; else nothing.
+    pub fn verdict(&self, better: Better) -> &'static str {
+        // What prints as no difference is none.
+        let prints = self.effect_pct.is_some_and(|pct| pct.abs() >= 0.05);
+        self.interval_pct.filter(|_| prints).map_or("", |interval| better.word(interval))
+    }
+
     /// Half the width of the interval, percent: that above the effect, as the part below may be cut off at -100.
     fn half_width_pct(&self) -> Option<f64> {
         Some(self.interval_pct?.1 - self.effect_pct?)
@@ -151,7 +170,8 @@ type Finished = BTreeMap<(usize, usize), Run>;
 /// asked for by, if there is one.
 ///
 /// When `cancel` becomes true, no more runs are started: the comparison is of the seeds that all contenders have
-/// finished, and `None` if there is none.
+/// finished, and `None` if there is none. When [`Progress::abort`] becomes true, those that go on end at once and count as
+/// not started.
 ///
 /// # Errors
 /// The engine's, with the name of the contender that it refused; threads that could not be started; or seeds beyond the
@@ -186,7 +206,11 @@ pub fn compare(
                 return None;
             }
             let scenario = &contenders[contender].1;
-            let metrics = tandem_sim::run(scenario, runs.seed + run as u64);
+            let metrics =
+                tandem_sim::run_observed(scenario, runs.seed + run as u64, Abortable(progress.abort()));
+            if progress.abort().load(Ordering::Relaxed) {
+                return None;
+            }
             progress.done();
             let done = metrics.map(|metrics| {
                 let of_groups = groups.iter().map(|group| values::times(group, &metrics)).collect();
@@ -299,11 +323,8 @@ impl Run {
 fn names(contenders: &[(Option<String>, Scenario)]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (word, contender) in contenders {
-        let guests = named_guests(contender);
-        let guests =
-            if guests.is_empty() { String::new() } else { format!(", guests {}", guests.join(" and ")) };
         let word = word.as_ref().map_or(String::new(), |word| format!(" ({word})"));
-        let name = format!("{}{guests}{word}", named(&contender.policy));
+        let name = format!("{}{word}", policy_name(contender));
         let alike = names.iter().filter(|known| known.split(" #").next() == Some(&name)).count();
         names.push(if alike == 0 { name } else { format!("{name} #{}", alike + 1) });
     }
@@ -332,6 +353,7 @@ fn rows(
         Row {
             group: groups.get(measured.group).map(|group| (*group).to_owned()),
             measure: measured.name.clone(),
+            unit: measured.unit,
             better: kind.better,
             weight: kind.weight,
             figures: figures((0..contenders).map(of).collect(), first_stage),

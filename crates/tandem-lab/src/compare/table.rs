@@ -46,9 +46,7 @@ pub(super) fn write_effect(f: &mut fmt::Formatter<'_>, figure: &Figure, better: 
     }
     if let Some((low_pct, high_pct)) = figure.interval_pct {
         write!(f, " {:>20}", format!("[{low_pct:+.1}, {high_pct:+.1}]"))?;
-        // What prints as no difference is none.
-        let prints = figure.effect_pct.is_some_and(|pct| pct.abs() >= 0.05);
-        let word = if prints { better.word((low_pct, high_pct)) } else { "" };
+        let word = figure.verdict(better);
         write!(f, "{}{word}", if word.is_empty() { "" } else { " " })?;
     }
     Ok(())

@@ -17,7 +17,7 @@ pub(crate) fn contenders(policies: &[&str]) -> Vec<Scenario> {
     policies.iter().map(build).collect()
 }
 
-pub(super) fn run(policies: &[&str], seeds: usize, jobs: usize, cancel: bool) -> Option<Comparison> {
+pub(crate) fn run(policies: &[&str], seeds: usize, jobs: usize, cancel: bool) -> Option<Comparison> {
     let runs = Runs { seed: 1, seeds, precision_pct: None, jobs: NonZeroUsize::new(jobs).unwrap() };
     let contenders: Vec<_> = contenders(policies).into_iter().map(|it| (None, it)).collect();
     compare("s.toml", &contenders, runs, &(), &AtomicBool::new(cancel)).unwrap()

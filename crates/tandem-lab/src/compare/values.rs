@@ -25,6 +25,83 @@ pub(super) struct Measured {
     at: usize,
     /// Its name, with the unit.
     pub name: String,
+    /// Its name alone.
+    what: String,
+    /// The unit.
+    pub unit: &'static str,
+}
+
+impl Measured {
+    fn new(group: usize, at: usize, what: String, unit: &'static str) -> Self {
+        // A rate reads as "rounds /s", and an amount as "longest wait, us".
+        let separator = if unit.starts_with('/') { " " } else { ", " };
+        Self { group, at, name: format!("{what}{separator}{unit}"), what, unit }
+    }
+}
+
+/// A measure of a run, for a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// The group; `None`: the host.
+    pub group: Option<String>,
+    /// What was measured.
+    pub measure: String,
+    /// In which unit.
+    pub unit: &'static str,
+    /// How much it was.
+    pub value: f64,
+}
+
+impl Measurement {
+    /// All of a run: what is compared, under the same names, and then what only describes a run.
+    pub fn all(scenario: &Scenario, run: &RunMetrics) -> Vec<Self> {
+        let groups = scenario.groups();
+        let name = |group: usize| groups.get(group).map(|name| (*name).to_owned());
+        let compared = values(scenario, run).into_iter().map(|(measured, (_, value))| Self {
+            group: name(measured.group),
+            measure: measured.what,
+            unit: measured.unit,
+            value,
+        });
+        compared.chain(description(&groups, run)).collect()
+    }
+}
+
+/// What describes the groups of a run and its host, and is not compared.
+fn description(groups: &[&str], run: &RunMetrics) -> Vec<Measurement> {
+    let of_group = [
+        ("sleep", "% of life", Measure::SleepShare),
+        ("local", "% of run time", Measure::LocalShare),
+        ("moves in LLC", "/s", Measure::MigrationsInLlc),
+        ("moves in node", "/s", Measure::MigrationsInNode),
+        ("moves across nodes", "/s", Measure::MigrationsAcrossNodes),
+    ];
+    let of_host = [
+        ("idle", "% of pCPUs", Measure::IdleShare),
+        ("away", "% of pCPUs", Measure::AwayShare),
+        ("waits for locks", "% of pCPUs", Measure::SpinShare),
+        ("coherence", "% of busy pCPUs", Measure::CoherenceShare),
+        ("schedules", "/s and pCPU", Measure::SchedulesPerPcpu),
+        ("preemptions", "/s and pCPU", Measure::PreemptionsPerPcpu),
+        ("mean run", "us", Measure::MeanRunTime),
+        ("pause-loop exits", "/s and pCPU", Measure::PauseExitsPerPcpu),
+        ("directed yields", "/s", Measure::DirectedYields),
+        ("failed yields", "/s", Measure::FailedYields),
+    ];
+    let value = |group: Option<&str>, (what, unit, measure): &(&str, &'static str, Measure)| {
+        let value = measure.value(run, group)?;
+        Some(Measurement { group: group.map(str::to_owned), measure: (*what).into(), unit, value })
+    };
+    let groups =
+        groups.iter().flat_map(|group| of_group.iter().filter_map(|measure| value(Some(group), measure)));
+    let host = of_host.iter().filter_map(|measure| value(None, measure));
+    let policy = run.host.policy.iter().map(|(&counter, &count)| Measurement {
+        group: None,
+        measure: counter.into(),
+        unit: "times",
+        value: count as f64,
+    });
+    groups.chain(host).chain(policy).collect()
 }
 
 /// How a measure is compared.
@@ -55,8 +132,8 @@ pub(super) fn values(scenario: &Scenario, run: &RunMetrics) -> Values {
     let mut values = Values::new();
     let groups = scenario.groups();
     for (group, name) in groups.iter().enumerate() {
-        of_group(name, run, |at, name, better, weight, value| {
-            values.insert(Measured { group, at, name }, (Kind { better, weight }, value));
+        of_group(name, run, |at, what, unit, better, weight, value| {
+            values.insert(Measured::new(group, at, what, unit), (Kind { better, weight }, value));
         });
     }
     let host = &run.host;
@@ -64,30 +141,34 @@ pub(super) fn values(scenario: &Scenario, run: &RunMetrics) -> Values {
     let per_s = |count: u64| count as f64 / (run.length_ns as f64 / 1e9) / host.pcpus as f64;
     let switches = run.vms.iter().flat_map(|vm| &vm.vcpus).map(|task| task.switches()).sum();
     let pct = |ns: u64| 100.0 * ns as f64 / pcpu_ns;
-    for (at, (name, better, value)) in [
-        ("busy, % of pCPUs", Better::Neither, pct(host.busy_ns)),
-        ("overhead, % of pCPUs", Better::Lower, pct(host.overhead_ns)),
-        ("idle while tasks wait, % of pCPUs", Better::Lower, pct(host.idle_beside_ns)),
-        ("context switches /s and pCPU", Better::Neither, per_s(switches)),
+    for (at, (what, unit, better, value)) in [
+        ("busy", "% of pCPUs", Better::Neither, pct(host.busy_ns)),
+        ("overhead", "% of pCPUs", Better::Lower, pct(host.overhead_ns)),
+        ("idle while tasks wait", "% of pCPUs", Better::Lower, pct(host.idle_beside_ns)),
+        ("context switches", "/s and pCPU", Better::Neither, per_s(switches)),
     ]
     .into_iter()
     .enumerate()
     {
-        let measured = Measured { group: groups.len(), at, name: name.into() };
+        let measured = Measured::new(groups.len(), at, what.into(), unit);
         values.insert(measured, (Kind { better, weight: Weight::None }, value));
     }
     values
 }
 
 /// What a run measures of the VMs of a group.
-fn of_group(group: &str, run: &RunMetrics, mut add: impl FnMut(usize, String, Better, Weight, f64)) {
+fn of_group(
+    group: &str,
+    run: &RunMetrics,
+    mut add: impl FnMut(usize, String, &'static str, Better, Weight, f64),
+) {
     let vms = || run.vms.iter().filter(|vm| vm.group == group);
     let mut counters: Vec<&String> = vms().flat_map(|vm| vm.counts.keys()).collect();
     counters.sort_unstable();
     counters.dedup();
     for counter in counters {
         if let Some(rate) = Measure::Rate(counter.clone()).value(run, Some(group)) {
-            add(0, format!("{counter} /s"), Better::Higher, Weight::First, rate);
+            add(0, counter.clone(), "/s", Better::Higher, Weight::First, rate);
         }
     }
     let [responses, wakeups] = times(group, run);
@@ -98,20 +179,20 @@ fn of_group(group: &str, run: &RunMetrics, mut add: impl FnMut(usize, String, Be
         for (quantile, value_ns) in values_ns.into_iter().enumerate().filter(|_| times.count() > 0) {
             let (name, _, is_steady) = QUANTILES[quantile];
             let weight = if is_steady { weight } else { Weight::None };
-            add(at + quantile, format!("{what} {name}, us"), Better::Lower, weight, value_ns as f64 / 1e3);
+            add(at + quantile, format!("{what} {name}"), "us", Better::Lower, weight, value_ns as f64 / 1e3);
         }
     }
     if let Some(longest_ns) = vms().flat_map(|vm| &vm.vcpus).map(|task| task.longest_wait_ns).max() {
-        add(30, "longest wait, us".into(), Better::Lower, Weight::None, longest_ns as f64 / 1e3);
+        add(30, "longest wait".into(), "us", Better::Lower, Weight::None, longest_ns as f64 / 1e3);
     }
     let run_ns: u64 = vms().flat_map(|vm| &vm.vcpus).map(|task| task.run_ns).sum();
     let share_pct = 100.0 * run_ns as f64 / (run.length_ns as f64 * run.host.pcpus as f64);
-    add(40, "share, % of pCPUs".into(), Better::Neither, Weight::None, share_pct);
+    add(40, "share".into(), "% of pCPUs", Better::Neither, Weight::None, share_pct);
     for (at, name, better, measure) in
         [(41, "run", Better::Neither, Measure::RunShare), (42, "wait", Better::Lower, Measure::WaitShare)]
     {
         if let Some(pct) = measure.value(run, Some(group)) {
-            add(at, format!("{name}, % of life"), better, Weight::None, pct);
+            add(at, name.into(), "% of life", better, Weight::None, pct);
         }
     }
 }

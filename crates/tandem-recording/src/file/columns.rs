@@ -1,24 +1,11 @@
 //! The columns of the table of events, their types and encodings.
 
-use super::delta::{self, pack, unpack};
-use crate::bytes::{Bytes, push_varint};
+use crate::bytes::Bytes;
 use crate::error::TraceError;
 use crate::event::{Event, KINDS};
-
-/// `Type` of `parquet.thrift`.
-pub mod physical {
-    pub const INT32: i32 = 1;
-    pub const INT64: i32 = 2;
-    pub const BYTE_ARRAY: i32 = 6;
-}
-
-/// `Encoding` of `parquet.thrift`.
-pub mod encoding {
-    pub const PLAIN: i32 = 0;
-    pub const RLE: i32 = 3;
-    pub const DELTA_BINARY_PACKED: i32 = 5;
-    pub const RLE_DICTIONARY: i32 = 8;
-}
+use crate::parquet::ColumnKind;
+use crate::parquet::delta::{self, unpack};
+use crate::parquet::encode::{bits_for, encoding, packed_run, physical, texts};
 
 /// A column.
 pub struct Column {
@@ -97,24 +84,26 @@ pub const COLUMNS: [Column; 6] = [
 ];
 
 /// Bits of a number of the dictionary of kinds.
-const KIND_BITS: u8 = (usize::BITS - (KINDS.len() - 1).leading_zeros()) as u8;
+const KIND_BITS: u8 = bits_for(KINDS.len());
 
 impl Column {
     pub fn has_dictionary(&self) -> bool {
         self.encoding == encoding::RLE_DICTIONARY
     }
 
+    /// What the footer says of it.
+    pub fn kind(&self) -> ColumnKind<'static> {
+        let Self { name, physical, encoding, .. } = *self;
+        ColumnKind { name, physical, encoding, is_unsigned: false, is_optional: false }
+    }
+
     /// Appends the values of a page.
     pub fn encode(&self, values: &[i64], out: &mut Vec<u8>) {
         match self.encoding {
             encoding::DELTA_BINARY_PACKED => delta::encode(values, out),
-            // One run of numbers, in groups of eight.
             encoding::RLE_DICTIONARY => {
-                let groups = values.len().div_ceil(8);
                 out.push(KIND_BITS);
-                push_varint(out, (groups as u64) << 1 | 1);
-                let padded = values.iter().map(|&value| value as u64).chain(std::iter::repeat(0));
-                pack(padded.take(8 * groups), KIND_BITS, out);
+                packed_run(values.iter().map(|&value| value as u64), KIND_BITS, out);
             }
             _ => values.iter().for_each(|&value| out.extend((value as i32).to_le_bytes())),
         }
@@ -151,9 +140,6 @@ impl Column {
 /// The page with the names of the kinds, in the order of their numbers.
 pub fn dictionary() -> Vec<u8> {
     let mut page = Vec::new();
-    for (_, name) in KINDS {
-        page.extend((name.len() as u32).to_le_bytes());
-        page.extend_from_slice(name.as_bytes());
-    }
+    texts(KINDS.iter().map(|(_, name)| *name), &mut page);
     page
 }

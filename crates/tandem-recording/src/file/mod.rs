@@ -8,17 +8,11 @@
 //! **Size.** Times grow slowly, so that their differences are few bits; kinds are numbers of a dictionary.
 //! Everything is compressed by Zstandard.
 //!
-//! **Limits.** Only files that this module has written are read: Parquet has many encodings, and a recording
-//! needs three. There is no library for it that this project could use: `parquet`, `arrow2` and
-//! `polars-parquet` are under Apache-2.0 alone, or use parts that are, and `parquet-format-safe` has had no
-//! maintainer since 2022.
-//!
-//! Source: Apache Parquet 2.10, `parquet.thrift` and `Encodings.md`.
+//! **Limits.** Only files that this module has written are read: [Parquet](crate::parquet) has many encodings, and a
+//! recording needs three.
 
 mod columns;
-mod delta;
 mod reader;
-mod thrift;
 mod writer;
 
 pub(crate) use reader::is_parquet;

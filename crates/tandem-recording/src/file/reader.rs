@@ -1,13 +1,13 @@
 //! Reading of recordings.
 
 use super::columns::{COLUMNS, Column, dictionary};
-use super::thrift::{Value, read_structure};
-use super::writer::{MAGIC, ZSTD, page};
 use super::{ABOUT_KEY, EVENTS_MAX, FORMAT, FORMAT_KEY, GROUP_MAX};
 use crate::bytes::Bytes;
 use crate::error::TraceError;
 use crate::event::{Event, KINDS, Kind};
 use crate::facts::About;
+use crate::parquet::frame::{MAGIC, ZSTD, page};
+use crate::parquet::thrift::{Value, read_structure};
 use crate::{NO_TASK, Recording};
 use std::io::Read;
 

@@ -5,6 +5,7 @@ use crate::reproduce::make_writable;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tandem_lab::compare::{Arena, Comparison, Runs};
+use tandem_lab::tables;
 use tandemd::error::BadInput;
 use tandemd::text::to_json_text;
 
@@ -34,7 +35,8 @@ pub(super) fn run(args: &Args, matches: &[Match], runs: Runs, cancel: &AtomicBoo
             write(out, "index.html", &arena.html()?)?;
             write(out, "arena.json", &json)?;
         }
-        print(args.format, &arena, &json)?;
+        let table = || tables::of_comparisons(done.iter().map(|(_, comparison)| comparison));
+        print(args.format, &arena, &json, table)?;
     }
     end
 }
