@@ -35,7 +35,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as broken links, are errors.
 export RUSTDOCFLAGS := -D warnings
 
-.PHONY: help build install uninstall deb demo reproduce calibrate test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm arena-vm docs clean
+.PHONY: help build install uninstall deb wheel demo reproduce calibrate test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm arena-vm docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,10 @@ deb: build ## Build a Debian package in target/debian
 	@scripts/setup deb
 	@scripts/deb $(PROFILE)
 
+wheel: ## Build the Python package's wheel in target/wheels, and test it in a fresh environment (PROFILE=dev: for tests)
+	@scripts/setup wheel
+	@scripts/wheel $(PROFILE)
+
 demo: ## A first look in minutes: shorter runs of every experiment, tables here, and an HTML report
 	@scripts/setup build
 	cargo build --locked --package tandem --profile demo
@@ -69,8 +73,9 @@ reproduce: build ## Reproduce every experiment in full: tables here, and an HTML
 calibrate: build ## Find the free constants of every experiment that meet its baseline: make reproduce shows ranges over them
 	target/release/tandem calibrate
 
-test: lint deny ## What must hold: lint, deny, all tests and examples, a search, test-deb, test-vm without what is long
+test: lint deny ## What must hold: lint, deny, all tests and examples, the wheel, a search, test-deb, test-vm without what is long
 	@scripts/test
+	@$(MAKE) --no-print-directory wheel PROFILE=dev
 	@MUTANT_SECONDS=0 scripts/mutants
 	@scripts/check 60 held
 	@$(MAKE) --no-print-directory test-deb

@@ -1,0 +1,24 @@
+"""The examples of the book run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHAPTER = Path(__file__).parents[2] / "docs/src/python.md"
+
+
+def test_the_chapter_runs_from_its_first_example_to_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = CHAPTER.read_text()
+    names: dict[str, Any] = {}
+    examples = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    assert len(examples) == text.count("```python") > 0
+    for example in examples:
+        # The lines of errors are those of the chapter.
+        before = text.count("\n", 0, example.start(1))
+        exec(compile("\n" * before + example[1], str(CHAPTER), "exec"), names)
+    assert Path("runs.parquet").exists()
