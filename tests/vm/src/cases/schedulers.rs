@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const ENOUGH_NS: u64 = 50_000_000;
 
 /// Those that need most of what a loader does, and whose verification is short.
-const SOME: [&str; 4] = ["scx_beerland", "scx_chaos", "scx_tickless", "tree"];
+const SOME: [&str; 5] = ["scx_beerland", "scx_chaos", "scx_tickless", "topological", "tree"];
 
 /// Each object file of the guest loads, schedules more tasks than there are CPUs, and is unloaded.
 pub fn each_loads_and_schedules(guest: &Guest) -> Result<()> {
