@@ -171,6 +171,10 @@ pub struct GroupSummary {
     pub counts_per_s: BTreeMap<String, f64>,
     /// Response times of all VMs together, if there were responses.
     pub response: Option<LatencyFigures>,
+    /// Share of the vCPUs' lives in which they idled while tasks of their guest waited that could have run there; `None`
+    /// without a guest kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_idle_beside_pct: Option<f64>,
     /// Who waited from the beginning to the end, if somebody did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starved: Option<Starved>,
@@ -274,7 +278,24 @@ impl RunSummary {
                  that keeps CPUs busy leaves less than {IDLE_BESIDE_WARNED_PCT}%"
             )
         });
-        wasted.into_iter().chain(self.starved_warnings()).chain(self.deadlock_warning()).collect()
+        wasted
+            .into_iter()
+            .chain(self.idle_guest_warnings())
+            .chain(self.starved_warnings())
+            .chain(self.deadlock_warning())
+            .collect()
+    }
+
+    /// The groups whose guests leave vCPUs idle beside work.
+    fn idle_guest_warnings(&self) -> impl Iterator<Item = String> + '_ {
+        self.groups.iter().filter_map(|group| {
+            let pct = group.guest_idle_beside_pct.filter(|&pct| pct >= IDLE_BESIDE_WARNED_PCT)?;
+            Some(format!(
+                "the vCPUs of {} idled for {pct:.1}% of their time while tasks of their guests waited that could have run \
+                 there; a scheduler that keeps CPUs busy leaves less than {IDLE_BESIDE_WARNED_PCT}%",
+                group.group
+            ))
+        })
     }
 
     /// The groups in which somebody never got a CPU.
@@ -342,10 +363,21 @@ impl GroupSummary {
             migrations_in_node_per_s: value(Measure::MigrationsInNode),
             migrations_across_nodes_per_s: value(Measure::MigrationsAcrossNodes),
             counts_per_s: counters.into_iter().filter_map(rate).collect(),
+            guest_idle_beside_pct: guest_idle_beside_pct(&vms),
             starved: Starved::of(&vms, run.length_ns),
             response: (response.count() > 0).then(|| LatencyFigures::from(&response)),
         }
     }
+}
+
+/// Of VMs with guest kernels. Where all waits in them are short, CPUs were on their way: that is 0.
+fn guest_idle_beside_pct(vms: &[&VmMetrics]) -> Option<f64> {
+    let guests: Vec<_> = vms.iter().filter_map(|vm| Some((vm, vm.guest.as_ref()?))).collect();
+    let lives_ns: u64 = guests.iter().map(|(vm, guest)| vm.lived_ns * guest.cpus.len() as u64).sum();
+    let wasted_ns: u64 = guests.iter().map(|(_, guest)| guest.idle_beside_ns).sum();
+    let longest_ns = guests.iter().map(|(_, guest)| guest.all_tasks().longest_wait_ns).max()?;
+    let is_long = longest_ns as f64 >= LONG_WAIT_MS * 1e6;
+    (lives_ns > 0).then(|| if is_long { 100.0 * wasted_ns as f64 / lives_ns as f64 } else { 0.0 })
 }
 
 impl HomeMoveSummary {

@@ -230,6 +230,8 @@ pub struct VmMetrics {
 pub struct GuestMetrics {
     /// Each of its CPUs.
     pub cpus: Vec<GuestCpuMetrics>,
+    /// Time of its CPUs that idled while its tasks waited that could have run there, ns.
+    pub idle_beside_ns: u64,
     /// Its tasks, summed up by program in the order of [`crate::scenario::Guest::programs`]; programs that
     /// never ran are left out.
     pub programs: Vec<ProgramMetrics>,

@@ -124,6 +124,10 @@ impl<O: Observer> Simulation<'_, O> {
     fn end_vm(&mut self, vm: VmId, now_ns: u64) {
         self.vms[vm.index()].is_there = false;
         self.homes.forget(vm);
+        let kernel = self.vms[vm.index()].kernel;
+        if kernel != HOST {
+            self.system.idle_beside[kernel].end(now_ns);
+        }
         self.starts.retain(|task| self.system.kernels[task].vm != vm);
         self.interrupts.stop(vm, &mut self.agenda);
         for task in self.vms[vm.index()].tasks() {

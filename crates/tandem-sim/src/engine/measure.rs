@@ -9,7 +9,7 @@
 
 use super::deadlock;
 use super::vm::VmState;
-use crate::kernel::{Kernel, System, TaskState};
+use crate::kernel::{HOST, Kernel, System, TaskState};
 use crate::metrics::{
     GuestCpuMetrics, GuestMetrics, HaltPollMetrics, HomeMove, HostMetrics, ParavirtMetrics, PauseLoopMetrics,
     ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics,
@@ -24,7 +24,7 @@ pub(super) fn start<O: Observer>(system: &mut System<O>, vms: &mut [VmState], no
     system.kernels.iter_mut().for_each(|kernel| kernel.start_measuring(now_ns));
     system.pause_loops.metrics = PauseLoopMetrics::default();
     system.paravirt = ParavirtMetrics::default();
-    system.idle_beside.reset(now_ns);
+    system.idle_beside.iter_mut().for_each(|kernel| kernel.reset(now_ns));
     system.halt_polls.metrics = HaltPollMetrics::default();
     if let Some(numa) = &mut system.numa {
         numa.start_measuring();
@@ -63,7 +63,7 @@ pub(super) fn results<O: Observer>(
             ..system.halt_polls.metrics
         },
         home_moves,
-        idle_beside_ns: system.idle_beside.total_ns(now_ns),
+        idle_beside_ns: system.idle_beside[HOST].total_ns(now_ns),
         deadlocks: deadlock::find(scenario, vms, &system.kernels),
         numa: system.numa.as_ref().map(|numa| numa.metrics()).unwrap_or_default(),
         ..host_metrics(host)
@@ -80,7 +80,10 @@ pub(super) fn results<O: Observer>(
             response: measured.responses.clone(),
             vcpus: tasks_of(state).collect(),
             vcpu_delay: delays.clone(),
-            guest: guest.map(|guest| guest_metrics(guest, &system.kernels[state.kernel], lived_ns, now_ns)),
+            guest: guest.map(|guest| GuestMetrics {
+                idle_beside_ns: system.idle_beside[state.kernel].total_ns(now_ns),
+                ..guest_metrics(guest, &system.kernels[state.kernel], lived_ns, now_ns)
+            }),
         }
     });
     let vms = vms.collect();
@@ -150,5 +153,6 @@ fn guest_metrics(guest: &Guest, kernel: &Kernel, lived_ns: u64, now_ns: u64) -> 
         programs,
         kernel_threads,
         policy: kernel.policy().counters().into_iter().collect(),
+        ..GuestMetrics::default()
     }
 }

@@ -1,12 +1,12 @@
-//! CPU time of the host that idles while tasks wait that could have had it.
+//! CPU time of a kernel that idles while its tasks wait that could have had it.
 //!
 //! Problem: a scheduler that leaves tasks in a queue while CPUs idle gives results that look like any other's.
 //!
-//! Approach: follow the host's events. Between two of them, the time counts as many times as there are CPUs that
+//! Approach: follow the kernel's events. Between two of them, the time counts as many times as there are CPUs that
 //! idle and may run one of the tasks that wait, but no more often than there are such tasks.
 //!
 //! Limits: tasks whose VM or cgroup has a cap or a limit of CPU time do not count, as they may have to wait. A CPU
-//! that was told to reschedule does not idle.
+//! that was told to reschedule does not idle: so neither does a vCPU that was woken and waits for a pCPU.
 
 use crate::policy::TaskFacts;
 use crate::trace::{Event, EventKind};
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use tandem_machine::cpumask::CpuMask;
 use tandem_machine::ids::{CpuId, TaskId};
 
-/// Follows the host. See the [module](self).
+/// Follows a kernel. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct IdleBeside {
-    /// VMs whose tasks may have to wait, by their position.
+    /// VMs whose tasks may have to wait, by their position; those that are left out do not have to.
     held: Vec<bool>,
     /// CPUs that run no task.
     idle: CpuMask,
@@ -45,7 +45,7 @@ impl IdleBeside {
         }
     }
 
-    /// An event of the host about a task. Of CPUs without a task, those idle that `may_idle`.
+    /// An event of the kernel about a task. Of CPUs without a task, those idle that `may_idle`.
     #[inline]
     pub fn follow(&mut self, event: Event, facts: &TaskFacts, may_idle: impl Fn(CpuId) -> bool) {
         match event.kind {
@@ -79,6 +79,14 @@ impl IdleBeside {
         }
     }
 
+    /// The kernel has come to its end.
+    pub fn end(&mut self, now_ns: u64) {
+        self.total_ns = self.total_ns(now_ns);
+        self.waiting.clear();
+        self.tasks.clear();
+        self.wasted = 0;
+    }
+
     /// Begins to measure anew.
     pub fn reset(&mut self, now_ns: u64) {
         (self.total_ns, self.since_ns) = (0, now_ns);
@@ -90,7 +98,7 @@ impl IdleBeside {
     }
 
     fn waits(&mut self, task: TaskId, facts: &TaskFacts) {
-        if self.held[facts.vm.index()] {
+        if self.held.get(facts.vm.index()).copied().unwrap_or(false) {
             return;
         }
         let affinity = &facts.hard_affinity;
@@ -206,5 +214,7 @@ mod tests {
         assert_eq!(follower.total_ns(30), 20, "one task, and one CPU for it");
         follower.reset(30);
         assert_eq!(follower.total_ns(35), 5);
+        follower.end(40);
+        assert_eq!(follower.total_ns(50), 10, "where the kernel has ended nobody waits");
     }
 }

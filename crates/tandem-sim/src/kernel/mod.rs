@@ -86,7 +86,8 @@ pub(crate) struct System<O> {
     /// CPUs of the host that are online.
     online: CpuMask,
     kicks: Kicks,
-    pub idle_beside: IdleBeside,
+    /// By position of the kernel.
+    pub idle_beside: Vec<IdleBeside>,
     /// What the host's NUMA balancing has found out, if that is on.
     pub numa: Option<Box<NumaBalancing>>,
     pub observer: O,
@@ -105,8 +106,12 @@ impl<O: Observer> System<O> {
         held: Vec<bool>,
         observer: O,
     ) -> Self {
+        let guests = kernels.iter().skip(1).map(|guest| CpuMask::first(guest.cpus().len()));
+        let guests = guests.map(|cpus| IdleBeside::new(&cpus, Vec::new()));
+        let host = IdleBeside::new(processors.hardware.machine().all_cpus(), held);
+        let idle_beside = std::iter::once(host).chain(guests).collect();
         Self {
-            idle_beside: IdleBeside::new(processors.hardware.machine().all_cpus(), held),
+            idle_beside,
             online: processors.hardware.machine().all_cpus().clone(),
             kicks: Kicks::new(processors.len()),
             pause_loops: PauseLoops::new(processors.len()),
@@ -156,11 +161,9 @@ impl<O: Observer> System<O> {
     ) {
         let event = Event { at_ns, kernel: self.kernels[on.kernel].id(), kind, cpu: on.cpu, task, by };
         self.trace_hash.add(event);
-        if on.is_host() {
-            let host = self.kernels.host();
-            let facts = &host.tasks().facts()[task.index()];
-            self.idle_beside.follow(event, facts, |cpu| host[cpu].may_idle());
-        }
+        let kernel = &self.kernels[on.kernel];
+        let facts = &kernel.tasks().facts()[task.index()];
+        self.idle_beside[on.kernel].follow(event, facts, |cpu| kernel[cpu].may_idle());
         self.observer.observe(event);
     }
 

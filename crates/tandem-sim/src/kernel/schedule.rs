@@ -2,7 +2,7 @@
 
 use super::decision_cost::{charge_decision, charge_locked, charge_queues};
 use super::presence::{Presence, take};
-use super::{CpuRef, System, TaskState, TimerTarget};
+use super::{CpuRef, HOST, System, TaskState, TimerTarget};
 use crate::engine::event_queue::NEVER;
 use crate::policy::{Alarm, Dispatch, Later, Policy, Reason};
 use crate::trace::{EventKind, Observer};
@@ -127,10 +127,8 @@ impl<O: Observer> System<O> {
             self.kick(cpu, by, now_ns);
         }
         self.kernels[by.kernel].outbox_mut().reuse_kicked(kicked);
-        if by.is_host() {
-            let host = self.kernels.host();
-            self.idle_beside.kicked(now_ns, |cpu| host[cpu].may_idle());
-        }
+        let kernel = &self.kernels[by.kernel];
+        self.idle_beside[by.kernel].kicked(now_ns, |cpu| kernel[cpu].may_idle());
         self.has_failed |= self.kernels[by.kernel].failure().is_some();
         let alarms = self.kernels[by.kernel].outbox_mut().take_alarms();
         for &Alarm { cpu, at_ns, token } in &alarms {
@@ -263,7 +261,7 @@ impl<O: Observer> System<O> {
         facts.past_cpu = facts.past_cpu.filter(|&cpu| hard.contains(cpu));
         facts.hard_affinity = hard;
         facts.soft_affinity = soft;
-        self.idle_beside.moves(task, facts);
+        self.idle_beside[HOST].moves(task, facts);
         kernel.ask(now_ns, |policy, ctx| policy.affinity_changed(ctx, task));
         self.deliver_kicks(CpuRef::host(CpuId(0)), now_ns);
     }

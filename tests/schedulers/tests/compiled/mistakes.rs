@@ -124,3 +124,36 @@ fn any_bytes_of_an_object_may_be_wrong() {
         }
     }
 }
+
+/// One CPU alone schedules: the others idle beside tasks that wait.
+#[test]
+fn vcpus_that_idle_beside_work_are_measured_and_named() {
+    let scenario = |guest: &str| {
+        build(&format!(
+            r#"length = "200ms"
+machine = "1x4x1"
+policy = {{ host = "linux", guest = {guest} }}
+[programs.hog]
+ops = [{{ forever = [{{ compute = "1ms" }}] }}]
+[[vm]]
+group = "small"
+count = 2
+vcpus = 2
+memory = "1GiB"
+life = "150ms"
+[vm.guest]
+process = [{{ program = "hog", copies = 4 }}]
+"#
+        ))
+    };
+    let summary = |guest: &str| {
+        let scenario = scenario(guest);
+        RunSummary::new("s.toml", &scenario, 1, &tandem_sim::run(&scenario, 1).unwrap())
+    };
+    let (one, linux) = (summary(&file_with("one_cpu", "")), summary("\"linux\""));
+    let pct = |summary: &RunSummary| summary.groups[0].guest_idle_beside_pct.unwrap();
+    // One of two vCPUs has nothing for the life of the VM.
+    assert!((pct(&one) - 50.0).abs() < 2.0, "{}", pct(&one));
+    assert!(one.warnings().iter().any(|warning| warning.starts_with("the vCPUs of small idled for")));
+    assert!(pct(&linux) < 2.0, "{}", pct(&linux));
+}
