@@ -36,7 +36,15 @@ struct cids __arena *idle;
 struct place {
 	s32 llc_cid;
 	s32 llc;
-} places[CIDS_MAX];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CIDS_MAX);
+	__type(key, s32);
+	__type(value, struct place);
+} places SEC(".maps");
+
 u32 llcs;
 
 /* Calls of `set_cmask`, and idle cids that were found in the same cache, or farther away. */
@@ -55,7 +63,7 @@ struct {
 
 static struct place *place_of(s32 cid)
 {
-	return cid >= 0 && cid < CIDS_MAX ? &places[cid] : NULL;
+	return bpf_map_lookup_elem(&places, &cid);
 }
 
 static struct cids __arena *allowed_of(struct task_struct *p)
