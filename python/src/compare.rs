@@ -16,8 +16,8 @@ use tandem_lab::runner::Progress;
 use tandem_lab::tables;
 
 /// What Python gets of a comparison: its JSON, its text, its page if that was asked for, the values of its runs and its
-/// effects as tables, and notes.
-type Compared = (String, String, Option<String>, PyTable, PyTable, Option<String>);
+/// effects and the distributions of times as tables, and a note.
+type Compared = (String, String, Option<String>, [PyTable; 3], Option<String>);
 
 /// Run a scenario under several policies with the same seeds.
 #[pyfunction]
@@ -61,7 +61,10 @@ pub fn compare<'py>(
     })?;
     let (comparison, page) = compared.map_err(|message: String| error::scenario(py, &name, message))?;
     let json = to_json_text(&comparison).map_err(|error| input(py, error))?;
-    let values = PyTable::new(py, tables::of_comparisons([&comparison]))?;
-    let effects = PyTable::new(py, tables::effects([&comparison]))?;
-    Ok((json, comparison.to_string(), page, values, effects, note))
+    let tables = [
+        PyTable::new(py, tables::of_comparisons([&comparison]))?,
+        PyTable::new(py, tables::effects([&comparison]))?,
+        PyTable::new(py, tables::distributions(&comparison))?,
+    ];
+    Ok((json, comparison.to_string(), page, tables, note))
 }

@@ -11,7 +11,9 @@
 mod arrow;
 mod compare;
 mod error;
+mod experiment;
 mod machine;
+mod replay;
 mod scenario;
 mod simulate;
 mod supervise;
@@ -23,7 +25,11 @@ mod _tandem {
     #[pymodule_export]
     use crate::compare::compare;
     #[pymodule_export]
+    use crate::experiment::{experiment, experiments, published, reproduce};
+    #[pymodule_export]
     use crate::machine::{machine, schema};
+    #[pymodule_export]
+    use crate::replay::replay;
     #[pymodule_export]
     use crate::scenario::{_set_library, scenarios, to_toml};
     #[pymodule_export]

@@ -1,6 +1,7 @@
 """Schedulers of hosts and guests: simulate, compare and replay.
 
-`simulate` runs a scenario, `compare` runs it under several schedulers. Both take a scenario as the path of a file, a name
+`simulate` runs a scenario, `compare` runs it under several schedulers, `replay` runs a recording of a real machine again,
+and an `experiment` has published numbers beside its scenarios. The first two take a scenario as the path of a file, a name
 of the library such as "noisy-neighbour", or a dictionary with what a file has. Results are tables that Polars, pandas,
 PyArrow and DuckDB take without copies. The numbers are those of the `tandem` command, bit for bit.
 """
@@ -10,7 +11,9 @@ from pathlib import Path
 from . import _tandem
 from ._compare import Comparison, compare
 from ._errors import InputError, ScenarioError, TandemError, TandemWarning
+from ._experiment import Experiment, Reproduction, experiment, experiments
 from ._machine import Cpu, Machine, Node, machine
+from ._replay import Replay, replay
 from ._scenario import scenarios, to_toml
 from ._schema import schema
 from ._simulate import Run, Simulation, simulate
@@ -19,9 +22,12 @@ from ._tandem import Table
 __all__ = [
     "Comparison",
     "Cpu",
+    "Experiment",
     "InputError",
     "Machine",
     "Node",
+    "Replay",
+    "Reproduction",
     "Run",
     "ScenarioError",
     "Simulation",
@@ -29,7 +35,10 @@ __all__ = [
     "TandemError",
     "TandemWarning",
     "compare",
+    "experiment",
+    "experiments",
     "machine",
+    "replay",
     "scenarios",
     "schema",
     "simulate",

@@ -42,6 +42,9 @@ class Comparison:
     #: of its 95% confidence interval, `low_pct` and `high_pct`, in percent; `verdict` is "better" or "worse" where chance
     #: alone does not explain the effect.
     effects: Table
+    #: The times of all seeds together, of each `policy` and `group`: `time_us` is the time that `below_pct` percent of the
+    #: times do not exceed; the `measure` is "response" or "wake-up".
+    distributions: Table
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -138,7 +141,7 @@ def compare(
     jobs = positive("jobs", jobs)
     title = name or (given if isinstance(given, str) else "scenario")
     with lines_shown(given), shown(progress, title) as report:
-        data, text, html, values, effects, note = _tandem.compare(
+        data, text, html, tables, note = _tandem.compare(
             given,
             name,
             dict(set or {}),
@@ -152,4 +155,4 @@ def compare(
             report,
         )
     warn(title, [note])
-    return Comparison(data, text, html, values, effects)
+    return Comparison(data, text, html, *tables)

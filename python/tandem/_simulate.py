@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from . import _tandem
+from ._errors import InputError
 from ._progress import Progress, shown
 from ._scenario import Scenario, Seeds, lines_shown, plain, positive, warn, which
 from ._tandem import Table
@@ -87,6 +88,11 @@ def simulate(
     machine: str | None = None,
     jobs: int | None = None,
     stat: bool = False,
+    trace: str | os.PathLike[str] | None = None,
+    trace_from: str | None = None,
+    trace_to: str | None = None,
+    trace_vms: Sequence[str] = (),
+    trace_cpus: str | None = None,
     name: str | None = None,
     progress: Progress = None,
 ) -> Simulation:
@@ -107,6 +113,11 @@ def simulate(
             PACKAGESxCORESxTHREADS such as "2x64x2", or the path of a machine file.
         jobs: Runs at the same time; one for each CPU if not given.
         stat: Let the runs' JSON and text have accounting too, as `perf stat` and `perf sched latency` do.
+        trace: Write every scheduling event into this file: .pftrace for Perfetto, .jsonl for JSON lines; of one seed.
+        trace_from: Trace nothing before this simulated time, such as "10ms"; the warm-up counts.
+        trace_to: Trace nothing from this simulated time on.
+        trace_vms: Trace only these VMs, by their names or those of their groups.
+        trace_cpus: Trace only what happens on these pCPUs, such as "0-3,8" or "node:1".
         name: What results call the scenario.
         progress: None shows it in terminals and notebooks, True and False always and never; or a function that is called
             with how many runs are done, which need not be whole, and how many are planned.
@@ -121,10 +132,17 @@ def simulate(
     """
     given, chosen = plain(scenario), which(seeds, seed)
     jobs = positive("jobs", jobs)
+    traced = None
+    if trace is not None:
+        if len(chosen) != 1:
+            raise InputError(f"a trace is of one run, and there are {len(chosen)} seeds; give one")
+        traced = (os.fspath(trace), trace_from, trace_to, list(trace_vms), trace_cpus)
+    elif trace_from or trace_to or trace_vms or trace_cpus:
+        raise InputError("a part of a trace is given, but no file; add `trace`")
     title = name or (given if isinstance(given, str) else "scenario")
     with lines_shown(given), shown(progress, title) as report:
         runs, table, note = _tandem.simulate(
-            given, name, dict(set or {}), machine, policy, guest_policy, chosen, jobs, stat, report
+            given, name, dict(set or {}), machine, policy, guest_policy, chosen, jobs, stat, traced, report
         )
     warn(title, [note, *(warning for _, _, warnings in runs for warning in warnings)])
     all_runs = zip(chosen, runs, strict=True)

@@ -3,7 +3,22 @@ from os import PathLike
 from typing import Any, final
 
 VERSION: str
-__all__ = ["Table", "VERSION", "_set_library", "compare", "machine", "scenarios", "schema", "simulate", "to_toml"]
+__all__ = [
+    "Table",
+    "VERSION",
+    "_set_library",
+    "compare",
+    "experiment",
+    "experiments",
+    "machine",
+    "published",
+    "replay",
+    "reproduce",
+    "scenarios",
+    "schema",
+    "simulate",
+    "to_toml",
+]
 
 @final
 class Table:
@@ -42,6 +57,7 @@ def simulate(
     seeds: list[int],
     jobs: int | None,
     stat: bool,
+    trace: tuple[str, str | None, str | None, list[str], str | None] | None,
     progress: Callable[[float, int], None] | None,
 ) -> tuple[list[tuple[str, str, list[str]]], Table, str | None]: ...
 def compare(
@@ -56,7 +72,25 @@ def compare(
     jobs: int | None,
     with_page: bool,
     progress: Callable[[float, int], None] | None,
-) -> tuple[str, str, str | None, Table, Table, str | None]: ...
+) -> tuple[str, str, str | None, list[Table], str | None]: ...
+def replay(
+    recording: str,
+    policy: str | None,
+    settings: str | None,
+    slice: str | None,
+    machine: str | None,
+    groups: dict[str, dict[str, Any]],
+    guests: dict[str, str],
+    by: str,
+    seeds: list[int],
+    progress: Callable[[float, int], None] | None,
+) -> tuple[str, str, Table]: ...
+def experiments(named: str | None) -> list[str]: ...
+def experiment(name: str, named: str | None) -> tuple[str, str, str, list[str], str]: ...
+def published(path: str) -> Table: ...
+def reproduce(
+    path: str, is_quick: bool, seed: int, jobs: int | None, progress: Callable[[float, int], None] | None
+) -> tuple[str, str, Table]: ...
 def machine(name: str) -> dict[str, Any]: ...
 def schema(format: str) -> str: ...
 def scenarios() -> list[str]: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,12 @@ from typing import Any
 import pytest
 
 Command = Callable[..., bytes]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def listens_for_ctrl_c() -> None:
+    """A shell starts what runs in the background with Ctrl-C ignored, which Python then leaves as it is."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

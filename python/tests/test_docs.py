@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-CHAPTER = Path(__file__).parents[2] / "docs/src/python.md"
+PROJECT = Path(__file__).parents[2]
+CHAPTER = PROJECT / "docs/src/python.md"
+RECORDING = PROJECT / "crates/tandem-lab/tests/twin/recordings/mix.parquet"
 
 
 def test_the_chapter_runs_from_its_first_example_to_its_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    shutil.copy(RECORDING, "host.parquet")
     text = CHAPTER.read_text()
     names: dict[str, Any] = {}
     examples = list(re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))

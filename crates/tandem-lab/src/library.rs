@@ -1,5 +1,6 @@
 //! Scenarios by their names: `noisy-neighbour` is `scenarios/noisy-neighbour.toml`, of the source or as installed.
 
+use crate::experiment::{ExperimentFolder, ExperimentFolderError};
 use crate::scenario::ScenarioSource;
 use std::path::{Path, PathBuf};
 use tandem_file::file_error::FileError;
@@ -86,8 +87,18 @@ impl Library {
         named.collect()
     }
 
+    /// The folder of experiments: that in `here`, in the nearest folder above, or the installed one.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub fn experiments(&self, here: &Path) -> Result<ExperimentFolder, ExperimentFolderError> {
+        ExperimentFolder::find_from(here).or_else(|error| {
+            self.installed("experiments").map_or(Err(error), |folder| ExperimentFolder::open(&folder))
+        })
+    }
+
     /// A folder as installed, such as `experiments`.
-    pub fn installed(&self, folder: &str) -> Option<PathBuf> {
+    fn installed(&self, folder: &str) -> Option<PathBuf> {
         self.installed.as_ref().map(|installed| installed.join(folder)).filter(|folder| folder.is_dir())
     }
 }

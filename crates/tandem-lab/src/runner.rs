@@ -21,6 +21,7 @@ use std::error::Error;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tandem_machine::ids::{KernelId, TaskId};
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::scenario::Scenario;
 use tandem_sim::trace::{Event, Observer};
@@ -37,6 +38,9 @@ pub struct RunOptions {
     pub jobs: NonZeroUsize,
 }
 
+/// What no run is aborted by.
+pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
+
 /// Receives the progress of an experiment. Called from several threads.
 pub trait Progress: Sync {
     /// This many more runs are planned.
@@ -47,7 +51,6 @@ pub trait Progress: Sync {
 
     /// When this becomes true, runs end in the middle, and nothing is made of them.
     fn abort(&self) -> &AtomicBool {
-        static NEVER: AtomicBool = AtomicBool::new(false);
         &NEVER
     }
 }
@@ -59,16 +62,23 @@ impl Progress for () {
     fn done(&self) {}
 }
 
-/// Ends a run in the middle when it becomes true.
-pub(crate) struct Abortable<'a>(pub &'a AtomicBool);
+/// An observer, whose run ends in the middle when the flag becomes true.
+pub(crate) struct Abortable<'a, O>(pub O, pub &'a AtomicBool);
 
-impl Observer for Abortable<'_> {
+impl<O: Observer> Observer for Abortable<'_, O> {
     #[inline]
-    fn observe(&mut self, _: Event) {}
+    fn observe(&mut self, event: Event) {
+        self.0.observe(event);
+    }
 
     #[inline]
-    fn goes_on(&mut self, _: u64) -> bool {
-        !self.0.load(Ordering::Relaxed)
+    fn named(&mut self, at_ns: u64, kernel: KernelId, task: TaskId, name: &str) {
+        self.0.named(at_ns, kernel, task, name);
+    }
+
+    #[inline]
+    fn goes_on(&mut self, now_ns: u64) -> bool {
+        !self.1.load(Ordering::Relaxed) && self.0.goes_on(now_ns)
     }
 }
 
@@ -129,7 +139,8 @@ type Finished = BTreeMap<RunKey, Measured>;
 /// Runs the experiment.
 ///
 /// When `cancel` becomes true, no more runs are started; the results are those of the replications that all
-/// variants of a case have finished, and cases without any are left out.
+/// variants of a case have finished, and cases without any are left out. When [`Progress::abort`] becomes true, runs end
+/// in the middle, and the results mean nothing.
 ///
 /// # Errors
 /// If a scenario is refused, a metric cannot be measured, or threads cannot be started.
@@ -139,7 +150,10 @@ pub fn run(
     progress: &dyn Progress,
     cancel: &AtomicBool,
 ) -> Result<ExperimentResults, ExperimentError> {
-    run_with(experiment, options, progress, cancel, tandem_sim::run)
+    let abortable = |scenario: &Scenario, seed: u64| {
+        tandem_sim::run_observed(scenario, seed, Abortable((), progress.abort()))
+    };
+    run_with(experiment, options, progress, cancel, abortable)
 }
 
 /// [`run`], with the function that simulates a scenario with a seed.

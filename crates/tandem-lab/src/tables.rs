@@ -4,6 +4,14 @@
 //! `policy`, `seed`, `group`, which the measures of the host have none of, `measure`, `unit` and `value`. What a run
 //! has no value of, such as the response times of a group that answered nothing, has no row.
 
+mod distributions;
+mod experiments;
+mod replays;
+
+pub use distributions::distributions;
+pub use experiments::{of_experiments, of_published};
+pub use replays::of_replay;
+
 use crate::compare::{Comparison, Figure, Measurement, Row};
 use tandem_recording::parquet::{Column, Table, Values, Words};
 
@@ -233,6 +241,34 @@ mod tests {
         assert!(of_runs.rows() > compared.rows(), "a run is also described");
         let table = texts_of(&of_runs, "measure");
         assert!(table.contains(&Some("sleep".into())) && !table.contains(&Some("sleep, % of life".into())));
+    }
+
+    #[test]
+    fn distributions_rise_to_the_percentiles_of_the_comparison() {
+        let comparison = run(&["linux", "xen-credit"], 3, 1, false).unwrap();
+        let table = distributions(&comparison);
+        let [policies, groups, measures] = ["policy", "group", "measure"].map(|name| texts_of(&table, name));
+        let [below, times] = ["below_pct", "time_us"].map(|name| numbers_of(&table, name).to_vec());
+        let at = |policy: &str, share: f64| {
+            let is_it = |row: &usize| {
+                policies[*row].as_deref() == Some(policy)
+                    && groups[*row].as_deref() == Some("light")
+                    && measures[*row].as_deref() == Some("wake-up")
+                    && below[*row] == Some(share)
+            };
+            times[(0..table.rows()).find(is_it).expect("there are as many wake-ups")]
+        };
+        let light = comparison.pooled.iter().find(|pooled| pooled.group == "light").unwrap();
+        for (policy, wakeup) in comparison.policies.iter().zip(&light.wakeup) {
+            let wakeup = wakeup.unwrap();
+            assert_eq!(at(policy, 50.0), Some(wakeup.p50_us));
+            assert_eq!(at(policy, 95.0), Some(wakeup.p95_us));
+            assert_eq!(at(policy, 99.0), Some(wakeup.p99_us));
+        }
+        for row in 1..table.rows() {
+            assert!(below[row] == Some(0.0) || (below[row] > below[row - 1] && times[row] >= times[row - 1]));
+        }
+        assert!(!measures.contains(&Some("response".into())), "nothing responds");
     }
 
     #[test]

@@ -8,11 +8,9 @@ use crate::sim::parse_seed;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use tandem_file::units::Duration;
-use tandem_lab::runner::Progress;
 use tandem_lab::scenario::policy::words::Word;
-use tandem_lab::twin::comparison::Comparison;
 use tandem_lab::twin::plan::{GroupPlan, Plan};
-use tandem_lab::twin::situation::{Situation, parse_scheduler};
+use tandem_lab::twin::situation::parse_scheduler;
 use tandemd::error::{BadInput, one_line};
 use tandemd::out::out;
 use tandemd::text::to_json_text;
@@ -143,22 +141,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     };
     let file = args.out.as_deref().map(out_file).transpose()?;
-    let recorded = twin.recorded().map_err(BadInput::new)?;
     let seeds: Vec<u64> = (0..u64::from(args.runs)).map(|at| args.seed.wrapping_add(at)).collect();
-    // How far to trust it, the recorded situation says.
-    let original = Situation::recorded(twin.recording).map_err(BadInput::new)?;
-    let is_other = situation != original;
     let bar = Bar::new("replay", "runs");
-    bar.planned(seeds.len() * if is_other { 2 } else { 1 });
-    let run = |situation: &Situation| {
-        let runs = twin.run_reporting(situation, &seeds, &bar);
-        runs.map_err(|error| BadInput::new(format!("{name}: {error}")))
-    };
-    let runs = run(&situation)?;
-    let baseline = is_other.then(|| run(&original)).transpose()?;
+    let comparison = twin.compare(&situation, &seeds, &bar);
+    let comparison = comparison.map_err(|error| BadInput::new(format!("{name}: {error}")))?;
     drop(bar);
-    let baseline = baseline.as_deref().unwrap_or(&runs);
-    let comparison = Comparison::new(&twin, &recorded, &runs, baseline);
     if let Some(file) = file {
         plan.make_absolute();
         file.write(&plan.to_toml(&twin).map_err(BadInput::new)?)?;

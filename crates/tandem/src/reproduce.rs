@@ -154,11 +154,7 @@ fn find_experiments(folder: Option<&Path>, names: &[String]) -> anyhow::Result<V
         Some(path) => ExperimentFolder::open(path),
         None => {
             let here = std::env::current_dir().context("the current folder is gone")?;
-            ExperimentFolder::find_from(&here).or_else(|error| {
-                library()
-                    .installed("experiments")
-                    .map_or(Err(error), |folder| ExperimentFolder::open(&folder))
-            })
+            library().experiments(&here)
         }
     };
     let folder = folder.map_err(BadInput::new)?;

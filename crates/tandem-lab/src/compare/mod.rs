@@ -207,7 +207,7 @@ pub fn compare(
             }
             let scenario = &contenders[contender].1;
             let metrics =
-                tandem_sim::run_observed(scenario, runs.seed + run as u64, Abortable(progress.abort()));
+                tandem_sim::run_observed(scenario, runs.seed + run as u64, Abortable((), progress.abort()));
             if progress.abort().load(Ordering::Relaxed) {
                 return None;
             }

@@ -1,5 +1,6 @@
 //! Runs a model, and measures the run as its recording is measured.
 
+use super::comparison::Comparison;
 use super::grouping::{GroupBy, Grouped, names};
 use super::guest::{GuestTwin, StagedGuest};
 use super::latency::idle_exits;
@@ -10,8 +11,9 @@ use super::plan::Plan;
 use super::situation::Situation;
 use super::stage::{Staged, longest_ns, stage};
 use super::together::{GuestRecording, Together};
-use crate::runner::Progress;
+use crate::runner::{Abortable, NEVER, Progress};
 use rayon::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tandem_file::shown::readable;
 use tandem_machine::Machine;
 use tandem_machine::ids::KernelId;
@@ -197,6 +199,11 @@ impl<'a> Twin<'a> {
     /// # Errors
     /// A sentence, if the scheduler cannot run it.
     pub fn run(&self, situation: &Situation, seed: u64) -> Result<Measured, String> {
+        self.run_unless(situation, seed, &NEVER)
+    }
+
+    /// The same, which ends in the middle when `abort` becomes true: then the measures mean nothing.
+    fn run_unless(&self, situation: &Situation, seed: u64, abort: &AtomicBool) -> Result<Measured, String> {
         self.check_size(situation)?;
         let staged = self.stage(situation);
         let groups: Vec<usize> = staged.tasks.iter().map(|&task| self.model.tasks[task].group).collect();
@@ -216,7 +223,7 @@ impl<'a> Twin<'a> {
         for (StagedGuest { guest, kernel }, measuring) in staged.guests.iter().zip(&mut copies) {
             kernels.push(observed(*kernel, self.guests[*guest].machine(), measuring));
         }
-        let mut kernels = Kernels(kernels);
+        let mut kernels = Abortable(Kernels(kernels), abort);
         let metrics = run_observed(&staged.scenario, seed, &mut kernels).map_err(in_words)?;
         drop(kernels);
         let is_complete = metrics.length_ns < staged.scenario.length_ns;
@@ -241,10 +248,10 @@ impl<'a> Twin<'a> {
         self.run_reporting(situation, seeds, &())
     }
 
-    /// The same, and reports each run that is done.
+    /// The same, and reports each run that is done. When [`Progress::abort`] becomes true, runs end in the middle.
     ///
     /// # Errors
-    /// As [`Twin::run_all`].
+    /// As [`Twin::run_all`], or that it was aborted.
     pub fn run_reporting(
         &self,
         situation: &Situation,
@@ -252,11 +259,35 @@ impl<'a> Twin<'a> {
         progress: &dyn Progress,
     ) -> Result<Vec<Measured>, String> {
         let run = |&seed: &u64| {
-            let measured = self.run(situation, seed);
+            // To prepare a run takes time, too.
+            if progress.abort().load(Ordering::Relaxed) {
+                return Err("the replay was aborted".into());
+            }
+            let measured = self.run_unless(situation, seed, progress.abort());
             progress.done();
             measured
         };
         seeds.par_iter().map(run).collect()
+    }
+
+    /// Runs it in a situation with each seed, and in the recorded situation, which says how far to trust that; and puts
+    /// the recording beside it.
+    ///
+    /// # Errors
+    /// As [`Twin::run_all`].
+    pub fn compare(
+        &self,
+        situation: &Situation,
+        seeds: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<Comparison, String> {
+        let recorded = self.recorded()?;
+        let original = Situation::recorded(self.recording)?;
+        let is_other = *situation != original;
+        progress.planned(seeds.len() * if is_other { 2 } else { 1 });
+        let runs = self.run_reporting(situation, seeds, progress)?;
+        let baseline = if is_other { Some(self.run_reporting(&original, seeds, progress)?) } else { None };
+        Ok(Comparison::new(self, &recorded, &runs, baseline.as_deref().unwrap_or(&runs)))
     }
 
     /// Whether the recording has a group of that name.
