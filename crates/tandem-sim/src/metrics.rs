@@ -216,6 +216,9 @@ pub struct VmMetrics {
     pub coherence_ns: u64,
     /// Response times of the requests that were answered in the measured time, each from its arrival.
     pub response: Times,
+    /// Of requests that have no answer at the end, the time since each arrived; of tasks that measure a time
+    /// themselves, the time so far. A scheduler that holds up what would answer late has them here.
+    pub unanswered: Times,
     /// Each vCPU.
     pub vcpus: Vec<TaskMetrics>,
     /// From each wake-up or start of its vCPUs in the measured time to the moment the vCPU ran, or to the

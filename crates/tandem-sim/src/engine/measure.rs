@@ -9,14 +9,17 @@
 
 use super::deadlock;
 use super::vm::VmState;
-use crate::kernel::{HOST, Kernel, System, TaskState};
+use crate::kernel::{HOST, Kernel, Kernels, System, TaskState, TimerTarget};
 use crate::metrics::{
     GuestCpuMetrics, GuestMetrics, HaltPollMetrics, HomeMove, HostMetrics, ParavirtMetrics, PauseLoopMetrics,
     ProgramMetrics, RunMetrics, TaskMetrics, VmMetrics,
 };
 use crate::policy::Policy;
+use crate::program::channel::Channel;
 use crate::scenario::{Guest, Scenario};
+use crate::times::Times;
 use crate::trace::Observer;
+use std::cmp::Reverse;
 
 /// The warm-up is over: forgets what was measured.
 pub(super) fn start<O: Observer>(system: &mut System<O>, vms: &mut [VmState], now_ns: u64) {
@@ -78,6 +81,7 @@ pub(super) fn results<O: Observer>(
             counts: spec.counters.iter().cloned().zip(measured.counts.iter().copied()).collect(),
             coherence_ns: measured.coherence_ns,
             response: measured.responses.clone(),
+            unanswered: unanswered(state, &system.kernels, now_ns),
             vcpus: tasks_of(state).collect(),
             vcpu_delay: delays.clone(),
             guest: guest.map(|guest| GuestMetrics {
@@ -88,6 +92,23 @@ pub(super) fn results<O: Observer>(
     });
     let vms = vms.collect();
     RunMetrics { length_ns, events: system.events, trace_hash: system.trace_hash.value(), host: metrics, vms }
+}
+
+/// The times since the requests of a VM arrived that nobody has answered: those on their way through its guest kernel, those
+/// in its channels, and those that its tasks have taken.
+fn unanswered(state: &VmState, kernels: &Kernels, now_ns: u64) -> Times {
+    let kernel = &kernels[state.kernel];
+    let (tasks, on_their_way) = match state.kernel {
+        HOST => (&kernel.tasks().all()[state.tasks()], None),
+        _ => (kernel.tasks().all(), Some(kernel.cpus().iter().flat_map(|cpu| &cpu.timers))),
+    };
+    let of_tasks = tasks.iter().filter(|task| task.state() != TaskState::Exited);
+    let of_tasks = of_tasks.flat_map(|task| task.run.unanswered_since_ns());
+    let in_channels = state.channels.iter().flat_map(Channel::requests).map(|request| request.arrived_ns);
+    let on_their_way = on_their_way.into_iter().flatten().filter_map(|Reverse((arrived_ns, target))| {
+        matches!(target, TimerTarget::Source(_)).then_some(*arrived_ns)
+    });
+    of_tasks.chain(in_channels).chain(on_their_way).map(|since_ns| now_ns.saturating_sub(since_ns)).collect()
 }
 
 /// Sums over the host's CPUs, and what its policy counted.

@@ -130,7 +130,7 @@ impl<O: Observer> Execution<'_, O> {
             }
             Instruction::StartTimer => self.task().run.start_timer(now_ns),
             Instruction::StopTimer => {
-                let elapsed_ns = self.task().run.timer_ns(now_ns);
+                let elapsed_ns = self.task().run.stop_timer(now_ns);
                 self.vm.record_response(elapsed_ns);
             }
             Instruction::LoopStart { depth, times, end } => self.task().run.start_loop(depth, times, end),

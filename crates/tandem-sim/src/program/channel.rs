@@ -93,6 +93,14 @@ impl Channel {
         taker
     }
 
+    /// Requests that nobody has taken.
+    pub fn requests(&self) -> impl Iterator<Item = Request> + '_ {
+        self.tokens.iter().filter_map(|token| match token {
+            Token::Request(request) => Some(*request),
+            Token::Signal | Token::Message(_) => None,
+        })
+    }
+
     /// How many tokens nobody has taken.
     pub fn len(&self) -> usize {
         self.tokens.len()

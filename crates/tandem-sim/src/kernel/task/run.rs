@@ -21,6 +21,8 @@ pub(crate) struct Run {
     /// A message that it got while it was blocked, and that it has not read yet.
     unread: Option<Message>,
     timer_started_ns: u64,
+    /// Whether its timer was started, and not stopped since.
+    is_timing: bool,
     /// Tokens that it took at once and has not answered.
     tokens_taken: u32,
 }
@@ -38,6 +40,7 @@ impl Run {
             request: None,
             unread: None,
             timer_started_ns: 0,
+            is_timing: false,
             tokens_taken: 0,
         }
     }
@@ -166,10 +169,18 @@ impl Run {
 
     pub fn start_timer(&mut self, now_ns: u64) {
         self.timer_started_ns = now_ns;
+        self.is_timing = true;
     }
 
-    /// Time since its timer was started, ns.
-    pub fn timer_ns(&self, now_ns: u64) -> u64 {
+    /// Stops its timer: the time since it was started, ns.
+    pub fn stop_timer(&mut self, now_ns: u64) -> u64 {
+        self.is_timing = false;
         now_ns - self.timer_started_ns
+    }
+
+    /// When what it has not answered began, ns: a request that it took, and the time that it measures itself.
+    pub fn unanswered_since_ns(&self) -> impl Iterator<Item = u64> + use<> {
+        let timed_ns = self.is_timing.then_some(self.timer_started_ns);
+        self.request.map(|request| request.arrived_ns).into_iter().chain(timed_ns)
     }
 }
