@@ -3,6 +3,7 @@
 pub mod calibrate;
 pub mod check;
 pub mod compare;
+pub mod evaluate;
 pub mod experiment;
 pub mod latency;
 pub mod library;

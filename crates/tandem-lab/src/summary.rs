@@ -407,6 +407,13 @@ pub(crate) fn hash_of_texts<'a>(texts: impl Iterator<Item = &'a str>) -> String 
     format!("{:016x}", hash.0)
 }
 
+/// Hash over bytes, in hexadecimal.
+pub(crate) fn hash_of_bytes(bytes: &[u8]) -> String {
+    let mut hash = Fnv1a::default();
+    hash.add(bytes);
+    format!("{:016x}", hash.0)
+}
+
 /// The FNV-1a hash (G. Fowler, L. C. Noll, K.-P. Vo, 1991), 64 bits: short, and the same everywhere.
 struct Fnv1a(u64);
 
@@ -416,11 +423,17 @@ impl Default for Fnv1a {
     }
 }
 
-impl Write for Fnv1a {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
+impl Fnv1a {
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
+    }
+}
+
+impl Write for Fnv1a {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.add(text.as_bytes());
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use super::promises::{
 use std::ops::Range;
 use tandem_file::units::Duration;
 use tandem_sim::RunError;
-use tandem_sim::metrics::SchedulerCosts;
+use tandem_sim::metrics::{RunMetrics, SchedulerCosts};
 use tandem_sim::policy::linux::LinuxSettings;
 use tandem_sim::scenario::{CgroupName, HostAction, PolicySettings, Scenario};
 
@@ -31,19 +31,36 @@ pub struct Finding {
     pub over_ns: Option<u64>,
 }
 
+/// A run that was judged.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// The worst finding for each broken promise.
+    pub findings: Vec<Finding>,
+    /// What it measured; `None` if the scheduler failed.
+    pub metrics: Option<RunMetrics>,
+}
+
 /// Runs a scenario with a seed, and returns the worst finding for each broken promise.
 ///
 /// # Errors
 /// If the scenario itself does not run under any scheduler.
 pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<Finding>, RunError> {
+    Ok(judge_and_measure(scenario, seed, wanted)?.findings)
+}
+
+/// The same, with what the run measured.
+///
+/// # Errors
+/// As [`judge`].
+pub fn judge_and_measure(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Judged, RunError> {
     // Promises are made to what the scenario lists.
     let mut scenario = scenario.clone();
     scenario.remove_kernel_threads();
     let scenario = &scenario;
     let facts = Facts::new(scenario);
     let mut follower = Follower::new(&facts);
-    let costs = match tandem_sim::run_observed(scenario, seed, &mut follower) {
-        Ok(metrics) => metrics.host.scheduler_costs,
+    let metrics = match tandem_sim::run_observed(scenario, seed, &mut follower) {
+        Ok(metrics) => metrics,
         Err(RunError::Scheduler { at_ns, message, kernel, .. }) => {
             let finding = Finding {
                 promise: Promise::Runs,
@@ -53,16 +70,30 @@ pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<F
                 excess: 1.0,
                 over_ns: None,
             };
-            return Ok(Vec::from_iter(Some(finding).filter(|it| wanted.contains(&it.promise))));
+            let findings = Vec::from_iter(Some(finding).filter(|it| wanted.contains(&it.promise)));
+            return Ok(Judged { findings, metrics: None });
         }
         Err(error) => return Err(error),
     };
     let seen = Seen { facts: &facts, run: follower.finish() };
+    let findings = findings(scenario, seed, wanted, &seen, metrics.host.scheduler_costs.as_ref())?;
+    Ok(Judged { findings, metrics: Some(metrics) })
+}
+
+/// The worst finding for each promise that the run breaks.
+fn findings(
+    scenario: &Scenario,
+    seed: u64,
+    wanted: &[Promise],
+    seen: &Seen<'_>,
+    costs: Option<&SchedulerCosts>,
+) -> Result<Vec<Finding>, RunError> {
+    let facts = seen.facts;
     let mut findings = Vec::new();
     let mut add = |finding: Option<Finding>| {
         findings.extend(finding.filter(|finding| finding.excess > 1.0 && wanted.contains(&finding.promise)));
     };
-    add(costs.and_then(|costs| visits(&costs)));
+    add(costs.and_then(visits));
     if limits(scenario) {
         // A task that has used up its quota waits, even beside idle CPUs; a task without a quota waits only
         // for a CPU.
@@ -82,9 +113,9 @@ pub fn judge(scenario: &Scenario, seed: u64, wanted: &[Promise]) -> Result<Vec<F
         && !slow.is_empty()
     {
         let eevdf = Scenario { policy: PolicySettings::Linux(LinuxSettings::default()), ..scenario.clone() };
-        let mut follower = Follower::new(&facts);
+        let mut follower = Follower::new(facts);
         tandem_sim::run_observed(&eevdf, seed, &mut follower)?;
-        let other = Seen { facts: &facts, run: follower.finish() };
+        let other = Seen { facts, run: follower.finish() };
         slow.into_iter().for_each(|slow| add(other.compared(slow)));
     }
     Ok(worst_of_each(findings))

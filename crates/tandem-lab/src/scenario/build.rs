@@ -20,8 +20,8 @@ use tandem_machine::ids::NodeId;
 use tandem_machine::placement::{self, Occupancy, PlacementOutcome, Request};
 use tandem_sim::program::{Amount, Program};
 use tandem_sim::scenario::{
-    Affinity, Cgroup, Guest, HomeChoice, HostTask, PROCESSES_MAX, Pages, Scenario, Vcpus, Vm, Workload,
-    WorkloadKind,
+    Affinity, Cgroup, Guest, HomeChoice, HostTask, PROCESSES_MAX, Pages, PolicySettings, Scenario, Vcpus, Vm,
+    Workload, WorkloadKind,
 };
 
 /// Most vCPUs of all VMs together.
@@ -29,8 +29,12 @@ const MAX_VCPUS: usize = 65_536;
 /// Most vCPUs of one table, in percent of the pCPUs.
 const MAX_OVERCOMMIT_PCT: u32 = 10_000;
 
-/// Builds the scenario from the file and the whole policy.
-pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<Scenario, FileError> {
+/// Builds the scenario from the file and the whole policy, whose host scheduler `host` replaces.
+pub(super) fn build(
+    scenario: &ScenarioSource,
+    policy: &PolicyTable,
+    host: Option<PolicySettings>,
+) -> Result<Scenario, FileError> {
     let ScenarioSource { source, file, machine, .. } = scenario;
     for time in [&file.length, &file.warmup].into_iter().chain(&file.costs.idle_exit) {
         check_time(**time).map_err(|message| source.error(time.span(), message))?;
@@ -98,7 +102,10 @@ pub(super) fn build(scenario: &ScenarioSource, policy: &PolicyTable) -> Result<S
             Some(count.0)
         }
     };
-    let host = policy.host_settings(machine, source).map_err(|message| source.error_in_file(message))?;
+    let host = match host {
+        Some(host) => host,
+        None => policy.host_settings(machine, source).map_err(|message| source.error_in_file(message))?,
+    };
     let mut built = Scenario {
         machine: machine.clone(),
         costs: file.costs.models(&host),

@@ -61,7 +61,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tandem_machine::{Machine, machine_named, preset_names};
 use tandem_sim::program::MemoryProfile;
-use tandem_sim::scenario::Scenario;
+use tandem_sim::scenario::{PolicySettings, Scenario};
 
 /// Values of a scenario's parameters by name: numbers, whole or not, and texts such as times and names.
 pub type Parameters = BTreeMap<String, Key>;
@@ -134,6 +134,11 @@ impl ScenarioSource {
         self.file.vms.iter().any(|vm| vm.guest.is_some())
     }
 
+    /// The machine, under the values that the file gives its parameters.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
     /// The text of the file.
     pub fn text(&self) -> &str {
         self.source.text()
@@ -150,6 +155,19 @@ impl ScenarioSource {
     /// If the file has no such parameter, or does not add up: a VM is larger than the machine, a name is
     /// unknown, a number is out of range.
     pub fn build(&self, parameters: &Parameters, policy: &PolicyTable) -> Result<Scenario, FileError> {
+        self.build_under(parameters, policy, None)
+    }
+
+    /// The same with another host scheduler, which may be in no file.
+    ///
+    /// # Errors
+    /// As [`ScenarioSource::build`].
+    pub fn build_under(
+        &self,
+        parameters: &Parameters,
+        policy: &PolicyTable,
+        host: Option<PolicySettings>,
+    ) -> Result<Scenario, FileError> {
         let mut all = self.parameters.clone();
         for (name, value) in parameters {
             // Where the file has a decimal, any number is one, from a command line too.
@@ -168,7 +186,7 @@ impl ScenarioSource {
             }
         }
         let scenario = Self::filled_in(self.source.clone(), all)?;
-        build::build(&scenario, &policy.over(&scenario.file.policy))
+        build::build(&scenario, &policy.over(&scenario.file.policy), host)
     }
 
     /// The program of that name.

@@ -28,6 +28,15 @@ pub enum Program<'a> {
     Tandem(Option<&'a TandemSettings>),
     /// One in an object file, and what its user space would do.
     Object(&'a Path, UserSpace<'a>),
+    /// One that was compiled, with its name in reports.
+    Loaded {
+        /// The name.
+        name: String,
+        /// Its code, from [`load`].
+        code: Arc<Code>,
+        /// What its user space would do.
+        user_space: UserSpace<'a>,
+    },
 }
 
 /// The scheduler on a kernel that does nothing late and never fails, for a machine as that kernel sees it.
@@ -78,8 +87,11 @@ pub fn settings(
         Program::Object(path, user_space) => {
             let code = file_code(path, kernel).map_err(|error| format!("the scheduler {error}"))?;
             let name = readable(&path.file_name().unwrap_or_default().to_string_lossy(), &[]);
-            let told = user_space.resolve(code.image(), kernel, machine);
-            let (data, preparation) = told.map_err(|error| format!("{}: {error}", path.display()))?;
+            settings(Program::Loaded { name, code, user_space }, kernel, is_guest, machine)
+                .map_err(|error| format!("{}: {error}", path.display()))
+        }
+        Program::Loaded { name, code, user_space } => {
+            let (data, preparation) = user_space.resolve(code.image(), kernel, machine)?;
             if !is_tandem(code.image()) {
                 return Ok(SchedExtSettings { preparation, ..loaded(name, code, data) });
             }
@@ -101,10 +113,7 @@ pub fn check(name: &SchedulerName) -> Result<(), FileError> {
         SchedulerName::Object(path) => {
             let code = file_code(path, KernelVersion::default())?;
             match code.image().struct_ops.is_empty() {
-                true => Err(FileError::whole(
-                    &path.display().to_string(),
-                    "defines no scheduler (no `.struct_ops`)",
-                )),
+                true => Err(FileError::whole(&path.display().to_string(), NO_SCHEDULER)),
                 false => Ok(()),
             }
         }
@@ -145,6 +154,21 @@ fn file_code(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, FileError>
     all.insert(key, Arc::clone(&code));
     Ok(code)
 }
+
+/// The code of a scheduler in an object file's bytes, which nothing keeps but the caller.
+///
+/// # Errors
+/// A sentence: it cannot be linked, or defines no scheduler.
+pub fn load(object: &[u8], kernel: KernelVersion) -> Result<Arc<Code>, String> {
+    let code = compile(object, kernel)?;
+    match code.image().struct_ops.is_empty() {
+        true => Err(NO_SCHEDULER.into()),
+        false => Ok(code),
+    }
+}
+
+/// What is wrong with an object that is none of a scheduler.
+const NO_SCHEDULER: &str = "defines no scheduler (no `.struct_ops`)";
 
 fn compile(object: &[u8], kernel: KernelVersion) -> Result<Arc<Code>, String> {
     let image = Image::link(object, &environment(kernel)).map_err(|error| error.to_string())?;
