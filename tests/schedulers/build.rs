@@ -85,11 +85,11 @@ fn main() {
 }
 
 fn compile_all() -> Result<(), Error> {
-    for path in ["examples", SOURCES, "sources/Cargo.lock"] {
+    for path in ["examples", "cheats", SOURCES, "sources/Cargo.lock"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let mut builder = scx_cargo::BpfBuilder::new()?;
-    for entry in fs::read_dir("examples")? {
+    for entry in fs::read_dir("examples")?.chain(fs::read_dir("cheats")?) {
         let source = entry?.path();
         let name = source.file_name().and_then(|name| name.to_str()?.strip_suffix(".bpf.c"));
         if let Some(name) = name {
