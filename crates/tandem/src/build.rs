@@ -11,7 +11,7 @@
 //! Limits: one source is one object, which keeps what only debuggers read, nine tenths of it. There is no
 //! verifier: what a kernel refuses shows when a kernel loads it.
 
-mod clang;
+pub mod clang;
 pub mod headers;
 
 use crate::bar::Bar;

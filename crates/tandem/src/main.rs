@@ -13,6 +13,7 @@ mod calibrate;
 mod check;
 mod compare;
 mod doctor;
+mod evaluate;
 mod generate;
 mod machine_source;
 mod new;
@@ -67,6 +68,11 @@ enum Verb {
     New(new::Args),
     /// Compile a scheduler for sched_ext into an object file, for simulations and for kernels
     Build(build::Args),
+    /// Give a scheduler a number, or the reasons why it has none, for programs that search for better ones
+    Evaluate(evaluate::Args),
+    /// Compile or simulate for an evaluation, and nothing else; `evaluate` starts this
+    #[command(hide = true)]
+    Confined(evaluate::confined::Args),
     /// Search for a case that breaks a promise of the scheduler
     Check(check::Args),
     /// Run experiments and print the published results beside the simulated ones
@@ -115,6 +121,8 @@ fn main() -> ExitCode {
         Verb::Tune(args) => tune::run(&args),
         Verb::New(args) => new::run(&args),
         Verb::Build(args) => build::run(&args),
+        Verb::Evaluate(args) => evaluate::run(&args),
+        Verb::Confined(args) => evaluate::confined::run(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Calibrate(args) => calibrate::run(&args),

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 21] = [
     "topology",
     "place",
     "sim",
@@ -16,6 +16,7 @@ const VERBS: [&str; 20] = [
     "tune",
     "new",
     "build",
+    "evaluate",
     "reproduce",
     "calibrate",
     "run",

@@ -82,6 +82,36 @@ impl Clang {
         Some(Self { program, version, folders: folders.collect() })
     }
 
+    /// Its path.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Where it finds the C library's headers.
+    pub fn folders(&self) -> &[OsString] {
+        &self.folders
+    }
+
+    /// All that it is told before the name of the source; the object goes to standard output.
+    pub fn options(&self, headers: &Headers, folders: &[PathBuf], macros: &[String]) -> Vec<OsString> {
+        let mut options: Vec<OsString> = Vec::new();
+        let mut add = |texts: &[&str]| options.extend(texts.iter().map(OsString::from));
+        add(&["-target", "bpf", "-g", "-O2", "-Wall", "-Wno-compare-distinct-pointer-types"]);
+        // Sign-extending loads from arenas need Linux 6.18.
+        add(&[INSTRUCTIONS, "-mllvm", "-disable-ldsx", "-fno-stack-protector"]);
+        if self.version >= JUMP_TABLES {
+            add(&["-mllvm", "-disable-gotox"]);
+        }
+        add(&[&format!("-D__TARGET_ARCH_{TARGET}"), &format!("-D__SCX_TARGET_ARCH_{TARGET}")]);
+        options.extend(macros.iter().map(|text| format!("-D{text}").into()));
+        options.extend(["-ivfsoverlay".into(), headers.overlay.clone().into()]);
+        let own = [Path::new(FOLDER).into(), Path::new(FOLDER).join("bpf-compat")];
+        options.extend(folders.iter().chain(&own).map(|folder| with_option("-I", folder.as_os_str())));
+        options.extend(self.folders.iter().flat_map(|folder| ["-idirafter".into(), folder.clone()]));
+        options.extend(["-c", "-o", "-"].map(OsString::from));
+        options
+    }
+
     /// The object of a source, or `None` if that is wrong. What the compiler says goes where this command's
     /// errors go.
     ///
@@ -93,22 +123,10 @@ impl Clang {
         folders: &[PathBuf],
         macros: &[String],
     ) -> anyhow::Result<Option<Vec<u8>>> {
-        let headers = Headers::unpack().context("the headers cannot be unpacked into memory")?;
+        let headers = Headers::unpack().context(NO_HEADERS)?;
         let shown = one_line(&self.program.display().to_string());
         let mut command = Command::new(&self.program);
-        command.args(["-target", "bpf", "-g", "-O2", "-Wall", "-Wno-compare-distinct-pointer-types"]);
-        // Sign-extending loads from arenas need Linux 6.18.
-        command.args([INSTRUCTIONS, "-mllvm", "-disable-ldsx", "-fno-stack-protector"]);
-        if self.version >= JUMP_TABLES {
-            command.args(["-mllvm", "-disable-gotox"]);
-        }
-        command.arg(format!("-D__TARGET_ARCH_{TARGET}")).arg(format!("-D__SCX_TARGET_ARCH_{TARGET}"));
-        command.args(macros.iter().map(|text| format!("-D{text}")));
-        command.arg("-ivfsoverlay").arg(&headers.overlay);
-        let own = [Path::new(FOLDER).into(), Path::new(FOLDER).join("bpf-compat")];
-        command.args(folders.iter().chain(&own).map(|folder| with_option("-I", folder.as_os_str())));
-        command.args(self.folders.iter().flat_map(|folder| ["-idirafter".as_ref(), folder.as_os_str()]));
-        command.args(["-c", "-o", "-"]).arg(as_no_option(source));
+        command.args(self.options(&headers, folders, macros)).arg(as_no_option(source));
 
         let mut child = command
             .stdin(Stdio::null())
@@ -141,6 +159,9 @@ impl Clang {
         }
     }
 }
+
+/// What an error says if the headers are not there.
+pub const NO_HEADERS: &str = "the headers cannot be unpacked into memory";
 
 /// An option and its value in one argument, so that the value is taken for nothing else.
 fn with_option(option: &str, value: &OsStr) -> OsString {
