@@ -12,7 +12,7 @@ mod compile;
 pub mod confined;
 mod references;
 
-use crate::sim::{Format, parse_seed};
+use crate::sim::parse_seed;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use tandem_file::named_file::{OBJECT_MAX, read_bytes};
@@ -51,6 +51,14 @@ pub struct Args {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Format {
+    /// Readable text
+    Table,
+    /// One JSON object
+    Json,
 }
 
 pub(crate) fn parse_suite(text: &str) -> Result<Suite, String> {

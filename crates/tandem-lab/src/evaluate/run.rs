@@ -160,7 +160,7 @@ fn got(metrics: &RunMetrics) -> Vec<Got> {
 fn tail_ns(vm: &VmMetrics) -> Option<u64> {
     let times = match vm.response.count() + vm.unanswered.count() {
         0 => vm.vcpu_delay.clone(),
-        _ => Times::sum([&vm.response, &vm.unanswered].into_iter()),
+        _ => Times::sum([&vm.response, &vm.unanswered]),
     };
     // Differences of less than a wake-up takes are none.
     (times.count() >= TAIL_TIMES_MIN).then(|| times.quantiles_ns([TAIL])[0] + WAKE_UP_NS)
