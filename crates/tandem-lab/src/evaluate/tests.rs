@@ -75,9 +75,9 @@ fn the_score_is_one_for_linux_and_pays_for_no_loss() {
     // No gain is worth more than that.
     let (most, _) = scored([1_000_000, 1_000, 1_000, 1_000], even);
     assert!((most - GAIN_MAX.powf(1.0 / 8.0)).abs() < 1e-12);
-    let (_, reasons) = scored([4_000, 4_000, 4_000, 300], even);
+    let (_, reasons) = scored([4_000, 4_000, 4_000, 150], even);
     assert_eq!(reasons.iter().map(|reason| reason.kind).collect::<Vec<_>>(), [Kind::Sold]);
-    assert!(reasons[0].message.contains("`v3` does 30% of the work"), "{}", reasons[0].message);
+    assert!(reasons[0].message.contains("`v3` does 15% of the work"), "{}", reasons[0].message);
     let (_, reasons) = scored([4_000; 4], [100, 100, 100, 20_000]);
     assert!(reasons[0].message.contains("`v3` waits 20.0 times as long"), "{}", reasons[0].message);
 }
