@@ -140,7 +140,6 @@ group = "small"
 count = 2
 vcpus = 2
 memory = "1GiB"
-life = "150ms"
 [vm.guest]
 process = [{{ program = "hog", copies = 4 }}]
 "#
@@ -152,7 +151,7 @@ process = [{{ program = "hog", copies = 4 }}]
     };
     let (one, linux) = (summary(&file_with("one_cpu", "")), summary("\"linux\""));
     let pct = |summary: &RunSummary| summary.groups[0].guest_idle_beside_pct.unwrap();
-    // One of two vCPUs has nothing for the life of the VM.
+    // One of two vCPUs has nothing to do.
     assert!((pct(&one) - 50.0).abs() < 2.0, "{}", pct(&one));
     assert!(one.warnings().iter().any(|warning| warning.starts_with("the vCPUs of small idled for")));
     assert!(pct(&linux) < 2.0, "{}", pct(&linux));
