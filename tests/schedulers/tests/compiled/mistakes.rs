@@ -60,6 +60,25 @@ fn tasks_that_are_lost_wait_and_the_run_ends_in_time() {
     assert!(waited > 20 * 49_900_000, "{waited}");
 }
 
+/// Two VMs of two vCPUs on four CPUs, with so many hogs each.
+fn small_vms(guest: &str, compute: &str, hogs: u32) -> Scenario {
+    build(&format!(
+        r#"length = "200ms"
+machine = "1x4x1"
+policy = {{ host = "linux", guest = {guest} }}
+[programs.hog]
+ops = [{{ forever = [{{ compute = "{compute}" }}] }}]
+[[vm]]
+group = "small"
+count = 2
+vcpus = 2
+memory = "1GiB"
+[vm.guest]
+process = [{{ program = "hog", copies = {hogs} }}]
+"#
+    ))
+}
+
 #[test]
 fn who_never_gets_a_cpu_is_named_on_either_level() {
     let warnings = |scenario: &Scenario| {
@@ -72,22 +91,7 @@ fn who_never_gets_a_cpu_is_named_on_either_level() {
     assert_eq!(warnings(&host), [expected]);
     assert!(warnings(&build(&broken(0))).is_empty());
     let guest = |mistake: u32| {
-        build(&format!(
-            r#"length = "100ms"
-machine = "1x4x1"
-policy = {{ host = "linux", guest = {} }}
-[programs.hog]
-ops = [{{ forever = [{{ compute = "100us" }}] }}]
-[[vm]]
-group = "small"
-count = 2
-vcpus = 2
-memory = "1GiB"
-[vm.guest]
-process = [{{ program = "hog", copies = 3 }}]
-"#,
-            file_with("broken", &format!("settings = {{ mistake = {mistake} }}"))
-        ))
+        small_vms(&file_with("broken", &format!("settings = {{ mistake = {mistake} }}")), "100us", 3)
     };
     let expected = "in 2 of the 2 VMs of small, a task waited for a vCPU from the beginning to the end";
     assert_eq!(warnings(&guest(9)), [expected]);
@@ -128,25 +132,8 @@ fn any_bytes_of_an_object_may_be_wrong() {
 /// One CPU alone schedules: the others idle beside tasks that wait.
 #[test]
 fn vcpus_that_idle_beside_work_are_measured_and_named() {
-    let scenario = |guest: &str| {
-        build(&format!(
-            r#"length = "200ms"
-machine = "1x4x1"
-policy = {{ host = "linux", guest = {guest} }}
-[programs.hog]
-ops = [{{ forever = [{{ compute = "1ms" }}] }}]
-[[vm]]
-group = "small"
-count = 2
-vcpus = 2
-memory = "1GiB"
-[vm.guest]
-process = [{{ program = "hog", copies = 4 }}]
-"#
-        ))
-    };
     let summary = |guest: &str| {
-        let scenario = scenario(guest);
+        let scenario = small_vms(guest, "1ms", 4);
         RunSummary::new("s.toml", &scenario, 1, &tandem_sim::run(&scenario, 1).unwrap())
     };
     let (one, linux) = (summary(&file_with("one_cpu", "")), summary("\"linux\""));
