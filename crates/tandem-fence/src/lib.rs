@@ -5,7 +5,7 @@
 //!
 //! **Approach.** A process of this program begins for that one thing, builds a *fence* around itself, and goes on behind it:
 //! limits of CPU time, memory and files ([`Limits`]), a list of what it may read (Landlock, [`Reading`]), and the list of
-//! system calls that its work takes (seccomp(2), [`calls`]). Each of these only ever gets narrower, also in a program
+//! system calls that its work takes (seccomp(2), [`calls`]). Root becomes nobody. Each of these only ever gets narrower, also in a program
 //! that the process becomes. The parent bounds what comes out, and for how long ([`mod@run`]). No privilege is needed, and
 //! root has no way around it. What a kernel does not have is an error: nothing runs without its fence.
 //!
@@ -19,8 +19,12 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
     path_beneath_rules,
 };
-use rustix::process::{Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit};
-use rustix::thread::set_no_new_privs;
+use rustix::io::Errno;
+use rustix::process::{
+    Gid, Resource, Rlimit, Signal, Uid, geteuid, getppid, getrlimit, set_parent_process_death_signal,
+    setrlimit,
+};
+use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::io;
 use std::path::PathBuf;
 
@@ -41,10 +45,13 @@ pub enum FenceError {
     Limit(#[from] io::Error),
 }
 
+/// The number of the user and the group to which nothing belongs.
+const NOBODY: u32 = 65_534;
+
 /// What a process may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// CPU time, s: it is ended by the signal `SIGXCPU`, and a second later by `SIGKILL`.
+    /// CPU time, s: it is ended by the signal `SIGKILL`, which it cannot catch.
     pub cpu_s: u64,
     /// Address space, bytes.
     pub memory_bytes: u64,
@@ -53,19 +60,18 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Sets them, and that nothing is written into files, core dumps among them.
-    ///
-    /// # Errors
-    /// If the process has narrower ones already.
+    /// Sets them, where the process does not have narrower ones already, and that nothing is written into files, core dumps among
+    /// them.
     fn set(self) -> io::Result<()> {
-        for (resource, current, maximum) in [
-            (Resource::Cpu, self.cpu_s, self.cpu_s + 1),
-            (Resource::As, self.memory_bytes, self.memory_bytes),
-            (Resource::Nofile, self.files, self.files),
-            (Resource::Fsize, 0, 0),
-            (Resource::Core, 0, 0),
+        for (resource, most) in [
+            (Resource::Cpu, self.cpu_s),
+            (Resource::As, self.memory_bytes),
+            (Resource::Nofile, self.files),
+            (Resource::Fsize, 0),
+            (Resource::Core, 0),
         ] {
-            setrlimit(resource, Rlimit { current: Some(current), maximum: Some(maximum) })?;
+            let most = getrlimit(resource).maximum.map_or(most, |before| before.min(most));
+            setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
         }
         Ok(())
     }
@@ -95,6 +101,8 @@ pub enum Duty {
 /// # Errors
 /// If the kernel lacks a part of it; the process must end then.
 pub fn build(parent: u32, limits: Limits, reading: &Reading, duty: Duty) -> Result<(), FenceError> {
+    become_nobody().map_err(io::Error::from)?;
+    // A change of the user would undo this.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
     if getppid().is_none_or(|now| now.as_raw_pid() as u32 != parent) {
         return Err(FenceError::Limit(io::Error::other("its parent has ended")));
@@ -107,9 +115,27 @@ pub fn build(parent: u32, limits: Limits, reading: &Reading, duty: Duty) -> Resu
     calls::allow(duty)
 }
 
+/// Root becomes the user nobody: it reads what everybody may read, and has no rights. In a namespace of users that does not have that
+/// user, root is another user outside, and stays.
+fn become_nobody() -> Result<(), Errno> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    let become_it = || {
+        set_thread_groups(&[])?;
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(user, user, user)
+    };
+    match become_it() {
+        Err(Errno::INVAL | Errno::PERM) => Ok(()),
+        other => other,
+    }
+}
+
 /// Leaves reading and executing of these alone.
 fn read_only(paths: &[PathBuf]) -> Result<(), landlock::RulesetError> {
-    // Of the first version, Linux 5.13. What later ones have beyond it takes calls that the filter refuses.
+    // Of the first version, Linux 5.13. What later ones have beyond it takes calls, or flags of calls, that the filter refuses.
     let abi = ABI::V1;
     Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)

@@ -2,9 +2,10 @@
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a process may say, and how long it may take.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +38,18 @@ pub enum Broke {
     Output,
     /// It took too long.
     Time,
+    /// The caller has ended it.
+    Ended,
 }
 
-/// Runs a command with this input until it ends, or breaks a bound.
+/// Time between two looks at whether the caller has ended a command.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs a command with this input until it ends, breaks a bound, or `ended` is set.
 ///
 /// # Errors
 /// If it cannot be started.
-pub fn run(command: &mut Command, input: &[u8], bounds: Bounds) -> io::Result<Ended> {
+pub fn run(command: &mut Command, input: &[u8], bounds: Bounds, ended: &AtomicBool) -> io::Result<Ended> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(mut to_child), Some(output), Some(errors)) = pipes else {
@@ -59,11 +65,16 @@ pub fn run(command: &mut Command, input: &[u8], bounds: Bounds) -> io::Result<En
             let read = output.take(bounds.output_bytes + 1).read_to_end(&mut all);
             drop(send.send(read.map(|_| all)));
         });
-        let (output, broke) = match receive.recv_timeout(bounds.time) {
-            Ok(Ok(output)) if output.len() as u64 > bounds.output_bytes => (output, Some(Broke::Output)),
-            Ok(output) => (output?, None),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                (Vec::new(), Some(Broke::Time))
+        let begun = Instant::now();
+        let (output, broke) = loop {
+            match receive.recv_timeout(LOOK.min(bounds.time)) {
+                Ok(Ok(output)) if output.len() as u64 > bounds.output_bytes => {
+                    break (output, Some(Broke::Output));
+                }
+                Ok(output) => break (output?, None),
+                Err(_) if ended.load(Ordering::Relaxed) => break (Vec::new(), Some(Broke::Ended)),
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() < bounds.time => {}
+                Err(_) => break (Vec::new(), Some(Broke::Time)),
             }
         };
         if broke.is_some() {
@@ -78,13 +89,13 @@ pub fn run(command: &mut Command, input: &[u8], bounds: Bounds) -> io::Result<En
 
 /// Waits for the end, up to a time; then makes it.
 fn wait(child: &mut Child, time: Duration) -> io::Result<(ExitStatus, Option<Broke>)> {
-    const LOOK: Duration = Duration::from_millis(1);
+    const SOON: Duration = Duration::from_millis(1);
     let looks = time.as_millis() as u64;
     for _ in 0..looks {
         if let Some(status) = child.try_wait()? {
             return Ok((status, None));
         }
-        thread::sleep(LOOK);
+        thread::sleep(SOON);
     }
     kill(child);
     Ok((child.wait()?, Some(Broke::Time)))
