@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::budget::Budget;
 use crate::compiler::{self, Compiled};
 use crate::fault::{Fault, LoadError};
 use crate::helpers::{self, Helper};
@@ -32,6 +33,8 @@ pub struct Code {
     pub(crate) callees: Vec<Callee>,
     /// Machine code, if it is not to be interpreted.
     pub(crate) compiled: Option<Compiled>,
+    /// What an instance may execute.
+    budget: Budget,
 }
 
 /// The image, from which all else follows. The hash of a scenario covers this output: addresses of this
@@ -68,7 +71,16 @@ impl Code {
             Engine::Compiled => Some(compiler::compile(&image)?),
             Engine::Interpreted => None,
         };
-        Ok(Self { image, callees, compiled })
+        Ok(Self { image, callees, compiled, budget: Budget::default() })
+    }
+
+    /// What a fault says of an instance that has spent what [`Code::bounded`] gives it, after the number.
+    pub const BUDGET_SPENT: &str = Budget::SPENT;
+
+    /// The same code, of which an instance may execute so many instructions in all; then its calls end with a fault.
+    /// Instructions are counted as [`Instance::spent`] says.
+    pub fn bounded(self, instructions: u64) -> Self {
+        Self { budget: Budget::of(instructions), ..self }
     }
 
     /// The code that it runs.
@@ -93,7 +105,8 @@ impl Instance {
     /// # Errors
     /// If its memory would be too large.
     pub fn new(code: Arc<Code>, cpu_count: usize) -> Result<Self, Fault> {
-        let state = State::new(&code.image, cpu_count)?;
+        let mut state = State::new(&code.image, cpu_count)?;
+        state.budget = code.budget;
         Ok(Self { code, state })
     }
 
@@ -105,6 +118,12 @@ impl Instance {
     /// Its state.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// Instructions that its calls have executed: never fewer than they really have, and the same number with both engines. Where
+    /// a program jumps forward, those that it jumps over count as well.
+    pub fn spent(&self) -> u64 {
+        self.state.budget.spent()
     }
 
     /// Its state, for changes.
@@ -125,10 +144,13 @@ impl Instance {
     ) -> Result<u64, Fault> {
         let frame = self.state.stack_top + ARGUMENTS_SIZE + Run::FRAME_SIZE;
         let mut run = Run::new(&self.code, &mut self.state, kernel);
+        let begun = run.fuel;
         let result = run.call_function(function.0, arguments, frame)?;
         if !run.held.is_nothing() {
             run.held.check_released(&run.image.functions[function.0 as usize].name)?;
         }
+        let left = run.fuel;
+        self.state.budget.end_call(begun, left);
         self.state.end_call();
         Ok(result)
     }

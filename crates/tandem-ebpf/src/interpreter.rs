@@ -95,7 +95,7 @@ fn execute(run: &mut Run, function: u32, registers: &mut Registers, at: &mut usi
             Op::Poison { reason } => return Err(Fault(image.poisons[reason as usize].clone())),
         }
         if next <= *at {
-            run.burn()?;
+            run.burn(Run::cost_of_jump(*at, next))?;
         }
         *at = next;
     }

@@ -17,6 +17,7 @@
 //! names what is missing.
 
 mod btf;
+mod budget;
 mod compiler;
 mod core_relocation;
 mod data;

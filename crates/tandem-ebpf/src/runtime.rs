@@ -17,8 +17,7 @@ pub(crate) struct Run<'a> {
     pub code: &'a Code,
     pub state: &'a mut State,
     pub kernel: &'a mut dyn Kernel,
-    /// Backward jumps, calls and rounds of loops that it may still make: a program that does not end is a
-    /// fault.
+    /// Instructions that it may still execute, as [`Run::burn`] counts them: a program that does not end is a fault.
     pub fuel: u64,
     /// For machine code: the beginning of the instance's memory, which programs see at [`Memory::BASE`].
     pub memory: *mut u8,
@@ -46,8 +45,8 @@ pub(crate) struct Run<'a> {
 impl<'a> Run<'a> {
     /// Bytes of a function's stack.
     pub const FRAME_SIZE: u64 = 512;
-    /// The initial [`Run::fuel`].
-    pub const FUEL: u64 = 50_000_000;
+    /// The most [`Run::fuel`] that a call has at its beginning.
+    pub const FUEL: u64 = 1 << 28;
     /// How often a call of a function passes its [`crate::Op::MayGoto`]s before they jump, as in the kernel.
     pub const MAY_GOTO_MAX: u64 = 8 << 20;
 
@@ -57,7 +56,7 @@ impl<'a> Run<'a> {
         Self {
             image: code.image(),
             code,
-            fuel: Self::FUEL,
+            fuel: state.budget.of_call(),
             memory: ptr::null_mut(),
             origin: ptr::null_mut(),
             last_word: 0,
@@ -115,8 +114,8 @@ impl<'a> Run<'a> {
     #[inline]
     pub fn call_function(&mut self, function: u32, arguments: [u64; 5], frame: u64) -> Result<u64, Fault> {
         self.check_frame(frame)?;
-        self.burn()?;
         let code = self.code;
+        self.burn(Self::cost_of_call(code.image(), function))?;
         match &code.compiled {
             Some(compiled) => compiled.call(self, function, arguments, frame),
             None => interpreter::run(self, function, arguments, frame),
@@ -149,20 +148,34 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Counts a backward jump, call or round.
+    /// Counts instructions where a program may come to some again: a jump back counts those that it jumps back over, itself
+    /// included, and a call those of the function. Between two counts code runs forward alone, so that what is counted is never
+    /// less than what is executed, and costs nothing elsewhere.
     #[inline]
-    pub fn burn(&mut self) -> Result<(), Fault> {
-        if self.fuel == 0 {
-            return Err(Self::exhausted());
+    pub fn burn(&mut self, instructions: u64) -> Result<(), Fault> {
+        if self.fuel < instructions {
+            return Err(self.exhausted());
         }
-        self.fuel -= 1;
+        self.fuel -= instructions;
         Ok(())
+    }
+
+    /// What a call of a function counts. The translation of a call looks at functions that an image may lack.
+    #[inline]
+    pub fn cost_of_call(image: &Image, function: u32) -> u64 {
+        image.functions[function as usize].ops.len() as u64
+    }
+
+    /// What a jump back counts.
+    #[inline]
+    pub fn cost_of_jump(from: usize, to: usize) -> u64 {
+        (from - to) as u64 + 1
     }
 
     /// The fault of a program that has no [`Run::fuel`] left.
     #[cold]
-    pub fn exhausted() -> Fault {
-        Fault(format!("the program does not end: it has made {} jumps back and calls", Self::FUEL))
+    pub fn exhausted(&self) -> Fault {
+        self.state.budget.exhausted()
     }
 
     /// Adds its location to a fault: the function by its number, and the instruction. In a call of a call,

@@ -1,5 +1,6 @@
 //! The state of an instance, except for its code.
 
+use crate::budget::Budget;
 use crate::fault::Fault;
 use crate::helpers::{Timer, format};
 use crate::image::{Image, MapDefinition};
@@ -34,6 +35,8 @@ pub struct State {
     printed: VecDeque<String>,
     /// See [`State::instructions`].
     pub(crate) instructions: u64,
+    /// What its calls may still execute.
+    pub(crate) budget: Budget,
 }
 
 /// A variable of the kernel.
@@ -107,6 +110,7 @@ impl State {
             objects: Objects::default(),
             printed: VecDeque::new(),
             instructions: 0,
+            budget: Budget::default(),
         })
     }
 

@@ -170,7 +170,7 @@ fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64
     let outside = |size: u64| run.state.memory.slice(address, size as usize).err();
     let fault = match image.functions[function].ops[instruction] {
         Op::Load { size, .. } | Op::Store { size, .. } | Op::Atomic { size, .. } => outside(size.bytes()),
-        Op::Call { .. } => Some(run.check_frame(address).err().unwrap_or_else(Run::exhausted)),
+        Op::Call { .. } => Some(run.check_frame(address).err().unwrap_or_else(|| run.exhausted())),
         Op::Poison { reason } => Some(Fault(image.poisons[reason as usize].clone())),
         Op::CallKernel { import } => match image.imports[import as usize] {
             Import::Known(known @ (KnownResult::Field(_) | KnownResult::SetField(_))) => {
@@ -181,7 +181,7 @@ fn fault_of(run: &mut Run<'_>, function: usize, instruction: usize, address: u64
             // An iterator over numbers, or a word of a set.
             _ => outside(8),
         },
-        _ => Some(Run::exhausted()),
+        _ => Some(run.exhausted()),
     };
     fault.expect("code only comes here if the instruction cannot be executed")
 }

@@ -362,7 +362,7 @@ impl<'a> Translator<'a> {
 
     fn jump(&mut self, target: u32) {
         if target as usize <= self.at {
-            self.burn(self.frame);
+            self.burn(self.frame, Run::cost_of_jump(self.at, target as usize));
         }
         let block = self.way_to(target);
         self.builder.ins().jump(block, &[]);
@@ -382,14 +382,16 @@ impl<'a> Translator<'a> {
         self.go_on_in(next);
     }
 
-    /// Counts a jump back or a call.
-    fn burn(&mut self, address: Value) {
+    /// Counts a jump back or a call: [`Run::burn`].
+    fn burn(&mut self, address: Value, instructions: u64) {
+        // A function has fewer than 2^31 instructions: an object of that size is not read.
+        let instructions = instructions as i64;
         let flags = access(self.fuel);
         let place = offset_of!(Run, fuel) as i32;
         let fuel = self.builder.ins().load(I64, flags, self.context, place);
-        let is_over = self.builder.ins().icmp_imm_u(IntCC::Equal, fuel, 0);
+        let is_over = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThan, fuel, instructions);
         self.fault_if(is_over, address);
-        let fuel = self.builder.ins().iadd_imm_s(fuel, -1);
+        let fuel = self.builder.ins().iadd_imm_s(fuel, -instructions);
         self.builder.ins().store(flags, fuel, self.context, place);
     }
 
@@ -404,7 +406,7 @@ impl<'a> Translator<'a> {
         let stack_end = self.field(offset_of!(Run, stack_end));
         let is_outside = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, frame, stack_end);
         self.fault_if(is_outside, frame);
-        self.burn(frame);
+        self.burn(frame, Run::cost_of_call(self.image, function));
         self.call_code(callee, &[frame]);
         let ended = self.has_ended();
         let next = self.builder.create_block();

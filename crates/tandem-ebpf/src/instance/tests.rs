@@ -169,12 +169,35 @@ fn a_program_that_does_not_end_is_a_fault() {
     for fault in fault_of(&forever, [0; 5]) {
         assert_eq!(
             fault,
-            "`wrong`, instruction 0: the program does not end: it has made 50000000 jumps back and calls"
+            "`wrong`, instruction 0: the program does not end: it has executed 268435456 instructions"
         );
     }
     for fault in fault_of(&recursive, [0; 5]) {
         assert!(fault.ends_with("calls of functions nest more deeply than the stack allows"), "{fault}");
     }
+}
+
+#[test]
+fn all_calls_together_have_a_budget() {
+    // Ten rounds of three instructions, of which nine jump back, in a function of five.
+    let rounds = [mov(0, imm(10)), add(0, imm(-1)), jump_if_equal(0, 0, 4), Op::Jump { target: 1 }, Op::Exit];
+    const CALL: u64 = 5 + 9 * 3;
+    let spent = ENGINES.map(|engine| {
+        let code = Code::new(image(&[("rounds", &rounds)]), engine).unwrap().bounded(10 * CALL + 20);
+        let mut instance = Instance::new(Arc::new(code), 1).unwrap();
+        (0..10).for_each(|_| assert_eq!(call(&mut instance, [0; 5]), Ok(0)));
+        assert_eq!(instance.spent(), 10 * CALL);
+        let fault = call(&mut instance, [0; 5]).unwrap_err().0;
+        let said = format!(
+            "the scheduler has spent the {} instructions that it may execute in a run",
+            10 * CALL + 20
+        );
+        assert_eq!(fault, format!("`rounds`, instruction 3: {said}"));
+        instance.spent()
+    });
+    assert_eq!(spent[0], spent[1]);
+    let mut unbounded = instance(image(&[("rounds", &rounds)]), Engine::Compiled);
+    (0..100).for_each(|_| assert_eq!(call(&mut unbounded, [0; 5]), Ok(0)));
 }
 
 #[test]
