@@ -186,7 +186,7 @@ impl<'a> Follower<'a> {
             }
             (Some(since_ns), false) => {
                 record.since_ns = None;
-                let stretch = Stretch { from_ns: since_ns, length_ns: now_ns - since_ns };
+                let stretch = Stretch { from_ns: since_ns, length_ns: now_ns.saturating_sub(since_ns) };
                 if stretch.length_ns > WAKE_UP_NS {
                     record.idled_ns += record.cost_ns;
                 }
@@ -230,7 +230,7 @@ impl<'a> Follower<'a> {
     }
 
     fn end_wait(&mut self, task: usize, since_ns: u64, woken: bool, now_ns: u64) {
-        let stretch = Stretch { from_ns: since_ns, length_ns: now_ns - since_ns };
+        let stretch = Stretch { from_ns: since_ns, length_ns: now_ns.saturating_sub(since_ns) };
         let record = &mut self.tasks[task];
         longer(&mut record.longest, stretch);
         let settled_from_ns = since_ns.max(self.settles_ns);

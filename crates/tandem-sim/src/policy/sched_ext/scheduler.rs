@@ -68,7 +68,7 @@ impl Scheduler {
         if result >= 0 {
             return Ok(result as u64);
         }
-        let error = format!("`{name}` of the scheduler failed with error {}", -result);
+        let error = format!("`{name}` of the scheduler failed with error {}", result.unsigned_abs());
         let said = self.kernel.run_queues_mut().pending_mut().take_complaint();
         let said = said.or_else(|| {
             self.instance.state().printed().last().map(|line| format!("it printed: {}", line.escape_debug()))
