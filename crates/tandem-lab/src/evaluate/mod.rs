@@ -14,6 +14,7 @@
 //! simulator alone. Validation and test cases tell memorised cases from better schedulers, not a fault of the model.
 
 mod draw;
+pub mod fair;
 pub mod guard;
 pub mod reasons;
 pub mod run;
@@ -29,15 +30,47 @@ use run::{Loaded, Outcome, References};
 use score::{Part, Score};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use suite::{Case, Split, Suite};
+use tandem_settings::{OBJECT, Settings};
 
 /// A scheduler to be judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// Its name in reports.
     pub name: &'a str,
-    /// The object file's bytes.
-    pub object: &'a [u8],
+    /// What it is.
+    pub scheduler: Scheduler<'a>,
+}
+
+/// What a candidate is.
+#[derive(Clone, Copy, Debug)]
+pub enum Scheduler<'a> {
+    /// An object file's bytes, which may be a stranger's.
+    Object(&'a [u8]),
+    /// Tandem's own scheduler, which is compiled once, with these settings.
+    Tandem(&'a Settings),
+}
+
+impl<'a> Candidate<'a> {
+    /// An object of that name.
+    pub fn object(name: &'a str, object: &'a [u8]) -> Self {
+        Self { name, scheduler: Scheduler::Object(object) }
+    }
+
+    /// Tandem's own scheduler, with settings of that name.
+    pub fn tandem(name: &'a str, settings: &'a Settings) -> Self {
+        Self { name, scheduler: Scheduler::Tandem(settings) }
+    }
+
+    fn hash(&self) -> String {
+        match self.scheduler {
+            Scheduler::Object(object) => hash_of_bytes(object),
+            Scheduler::Tandem(settings) => {
+                hash_of_bytes(&[OBJECT, settings.scheduler_only().to_toml().as_bytes()].concat())
+            }
+        }
+    }
 }
 
 /// What to judge it by.
@@ -67,7 +100,7 @@ pub struct Evaluation {
     pub reasons: Vec<Reason>,
     /// Its name.
     pub candidate: String,
-    /// Hash over the object; absent if there is none.
+    /// Hash over the object, and the settings if it is Tandem's; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object_hash: Option<String>,
     /// The suite.
@@ -76,7 +109,7 @@ pub struct Evaluation {
     pub split: Split,
     /// The seed that its cases were drawn from.
     pub seed: u64,
-    /// Hash over all cases and what they are compared with: evaluations with equal hashes compare.
+    /// Hash over all cases with their seeds: evaluations of one version with equal hashes compare.
     pub suite_hash: String,
     /// Version of the program.
     pub version: &'static str,
@@ -120,7 +153,7 @@ impl Evaluation {
             parts,
             reasons,
             candidate: candidate.name.into(),
-            object_hash: Some(hash_of_bytes(candidate.object)),
+            object_hash: Some(candidate.hash()),
             suite,
             split: options.split,
             seed: options.seed,
@@ -151,11 +184,12 @@ pub fn evaluate(
         }
     };
     references.complete(&cases)?;
-    let outcomes: Vec<Outcome> = cases.iter().map(|case| loaded.run(case)).collect::<Result<_, _>>()?;
+    let outcomes = loaded.outcomes(&cases, &AtomicBool::new(false))?.unwrap_or_default();
     Ok(Evaluation::new(candidate, suite, options, &cases, &outcomes, references))
 }
 
 /// Hash over cases.
 fn suite_hash(cases: &[Case]) -> String {
-    crate::summary::hash_of_texts(cases.iter().map(|case| case.text.as_str()))
+    let texts = cases.iter().flat_map(|case| [case.text.clone(), case.seed.to_string()]);
+    crate::summary::hash_of_bytes(texts.collect::<Vec<_>>().join("\n").as_bytes())
 }

@@ -16,8 +16,6 @@ pub enum Kind {
     Compile,
     /// The object cannot be linked, or defines no scheduler.
     Load,
-    /// The kernel's verifier refuses it.
-    Verifier,
     /// It took too long, or too much memory.
     Limit,
     /// It did what it may not do, or gave up: what a kernel would unload it for.
@@ -44,7 +42,6 @@ impl Kind {
             Self::Load => {
                 "define one scheduler with SCX_OPS_DEFINE, and call only what sched_ext of Linux 7.3 has"
             }
-            Self::Verifier => "mend what the verifier names: bound loops, check pointers, release references",
             Self::Limit => "make each callback short: bound its loops, and visit few tasks",
             Self::Fault => "mend the access or the call that the message names",
             Self::Watchdog => "insert every task that `enqueue` gets into a queue that `dispatch` serves",
@@ -53,7 +50,7 @@ impl Kind {
             }
             Self::Promise => "share CPU time by weight, and let no CPU idle beside a task that may run there",
             Self::Simulator => "report this candidate to those who make Tandem, and try another",
-            Self::Sold => "give each VM what it gets under Linux at least in part, then improve",
+            Self::Sold => "give each VM its share of CPU time at least in part, then improve",
         }
     }
 }

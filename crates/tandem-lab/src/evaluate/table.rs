@@ -24,7 +24,8 @@ impl Display for Evaluation {
                 f,
                 "\n{}{case}: {}\n  {}",
                 kind.as_str().unwrap_or_default(),
-                reason.message,
+                // What a stranger wrote does not begin a line.
+                reason.message.replace('\n', "\n  "),
                 reason.advice
             )?;
         }

@@ -1,7 +1,8 @@
 //! Tests of suites and scores that need no compiled candidate.
 
+use super::fair::{Sharer, Shares};
 use super::reasons::Kind;
-use super::run::{Got, Outcome, References};
+use super::run::{Got, Outcome, Reference, References};
 use super::score::{GAIN_MAX, Score, parts};
 use super::suite::{Role, Split, Suite};
 use super::*;
@@ -54,11 +55,16 @@ fn scored(work: [u64; 4], tails_us: [u64; 4]) -> (f64, Vec<Reason>) {
         let of = |(at, (&work, &us)): (usize, (&u64, &u64))| Got {
             name: format!("v{at}"),
             work: [("done".to_owned(), work - 1)].into(),
+            ran_ns: work,
+            longest_wait_ns: 0,
+            least_served: None,
             tail_ns: Some(us * 1_000),
         };
         work.iter().zip(&tails_us).enumerate().map(of).collect()
     };
-    let references = References::with(&case, got([1_000; 4], [1_000; 4]));
+    let sharer = Sharer { weight: 256, tasks: 2, alone_ns: 1_000 };
+    let shares = Shares { cpus: 4, length_ns: 1_000, all: vec![sharer; 4] };
+    let references = References::with(&case, Reference { linux: got([1_000; 4], [1_000; 4]), shares });
     let outcome = Outcome { got: got(work, tails_us), broken: vec![] };
     let (parts, reasons) = parts(&[case], &[outcome], &references);
     (parts.values().next().unwrap().score.0, reasons)
@@ -77,9 +83,56 @@ fn the_score_is_one_for_linux_and_pays_for_no_loss() {
     assert!((most - GAIN_MAX.powf(1.0 / 8.0)).abs() < 1e-12);
     let (_, reasons) = scored([4_000, 4_000, 4_000, 150], even);
     assert_eq!(reasons.iter().map(|reason| reason.kind).collect::<Vec<_>>(), [Kind::Sold]);
-    assert!(reasons[0].message.contains("`v3` does 15% of the work"), "{}", reasons[0].message);
+    assert!(reasons[0].message.contains("`v3` gets 15% of its fair share"), "{}", reasons[0].message);
     let (_, reasons) = scored([4_000; 4], [100, 100, 100, 20_000]);
     assert!(reasons[0].message.contains("`v3` waits 20.0 times as long"), "{}", reasons[0].message);
+}
+
+#[test]
+fn nobody_starves_behind_siblings() {
+    let kinds = |change: &dyn Fn(&mut Got)| {
+        let case = Suite::Hosts.cases(Options::default()).pop().unwrap();
+        let mut got = Got {
+            name: "v0".into(),
+            work: [("done".to_owned(), 9)].into(),
+            ran_ns: 2_000,
+            longest_wait_ns: 250,
+            least_served: Some(0.25),
+            tail_ns: None,
+        };
+        let shares = Shares {
+            cpus: 4,
+            length_ns: 1_000,
+            all: vec![Sharer { weight: 256, tasks: 2, alone_ns: 2_000 }],
+        };
+        let references = References::with(&case, Reference { linux: vec![got.clone()], shares });
+        change(&mut got);
+        let (_, reasons) = parts(&[case], &[Outcome { got: vec![got], broken: vec![] }], &references);
+        reasons.into_iter().map(|reason| reason.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&|_| {}), []);
+    assert_eq!(kinds(&|got| got.longest_wait_ns += 1), [Kind::Starvation]);
+    assert_eq!(kinds(&|got| got.least_served = Some(0.24)), [Kind::Starvation]);
+    assert_eq!(kinds(&|got| got.least_served = None), []);
+}
+
+#[test]
+fn shares_are_by_weight_and_demand() {
+    let sharer = |weight, tasks, alone_ns| Sharer { weight, tasks, alone_ns };
+    let shares = |all: &[Sharer]| Shares { cpus: 4, length_ns: 1_000, all: all.to_vec() };
+    let fair = |all: &[Sharer], got: &[u64]| -> Vec<u64> {
+        shares(all).fair_ns(got).into_iter().map(|ns| ns.round() as u64).collect()
+    };
+    // Who needs little has all of it; the others share the rest, whatever they got.
+    let two = [sharer(256, 4, 4_000), sharer(256, 4, 4_000)];
+    assert_eq!(fair(&two, &[4_000, 0]), [2_000, 2_000]);
+    assert_eq!(fair(&[sharer(256, 4, 1_000), two[1].clone()], &[0, 4_000]), [1_000, 3_000]);
+    assert_eq!(fair(&[sharer(768, 4, 4_000), two[1].clone()], &[0, 0]), [3_000, 1_000]);
+    // One that took more than it does alone needed more.
+    assert_eq!(fair(&[sharer(256, 4, 1_000), two[1].clone()], &[1_500, 2_500]), [1_500, 2_500]);
+    // Between VMs, or between their tasks: the smaller of the two counts.
+    assert_eq!(fair(&[sharer(256, 1, 1_000), sharer(256, 7, 4_000)], &[0, 0]), [500, 3_000]);
+    assert_eq!(fair(&[sharer(256, 4, 0), two[1].clone()], &[0, 0]), [1, 3_999]);
 }
 
 #[test]
@@ -98,9 +151,43 @@ fn a_reason_is_bounded_and_shows_no_control_characters() {
 
 #[test]
 fn what_is_no_object_is_refused_with_a_reason() {
-    let candidate = Candidate { name: "none", object: b"text" };
+    let candidate = Candidate::object("none", b"text");
     let evaluation =
         evaluate(candidate, Suite::Hosts, Options::default(), &mut References::default()).unwrap();
     assert_eq!(evaluation.combined_score, Score::REFUSED);
     assert_eq!(evaluation.reasons[0].kind, Kind::Load);
+}
+
+#[test]
+fn what_has_no_answer_at_the_end_has_a_time() {
+    // Requests come each 4 ms, and an answer takes 10: the first is there at 14 ms, and three wait or are worked on at 19. Of work that a
+    // task times itself, 15 ms each, a second round has begun at 15.
+    const TEXT: &str = r#"
+        length = "19ms"
+        machine = "1x2x1"
+        policy = { host = "linux" }
+        programs.server.ops = [{ forever = [{ wait = "requests" }, { compute = "10ms" }, "respond"] }]
+        programs.timer.ops = [{ forever = ["start_timer", { compute = "15ms" }, "stop_timer"] }]
+        [[vm]]
+        group = "served"
+        vcpus = 1
+        memory = "1GiB"
+        programs = ["server"]
+        [[vm.source]]
+        channel = "requests"
+        arrivals = { every = "4ms" }
+        [[vm]]
+        group = "timed"
+        vcpus = 1
+        memory = "1GiB"
+        programs = ["timer"]
+    "#;
+    let case = Case { name: "late".into(), role: Role::Scored, seed: 1, text: TEXT.into() };
+    let metrics = tandem_sim::run(&case.scenario(None).unwrap(), 1).unwrap();
+    let [served, timed] = &metrics.vms[..] else { panic!("two VMs") };
+    let longest_ms = |times: &tandem_sim::times::Times| times.quantiles_ns([1.0])[0].div_ceil(1_000_000);
+    assert_eq!((served.response.count(), served.unanswered.count()), (1, 3));
+    assert!((10..=12).contains(&longest_ms(&served.unanswered)), "{}", longest_ms(&served.unanswered));
+    assert_eq!((timed.response.count(), timed.unanswered.count()), (1, 1));
+    assert!((3..=5).contains(&longest_ms(&timed.unanswered)), "{}", longest_ms(&timed.unanswered));
 }

@@ -36,7 +36,7 @@ enum Naive {
 
 fn runs(name: &str) -> Vec<RunMetrics> {
     let object = object(name);
-    let loaded = Loaded::new(Candidate { name, object: &object }, Suite::Hosts).unwrap();
+    let loaded = Loaded::new(Candidate::object(name, &object), Suite::Hosts).unwrap();
     let scored = Suite::Hosts.cases(Options::default()).into_iter().filter(|case| case.role == Role::Scored);
     let run = |case| tandem_sim::run(&loaded.scenario(&case).unwrap(), case.seed).ok();
     scored.filter_map(run).collect()
@@ -50,7 +50,7 @@ fn judged(name: &str, split: Split) -> Evaluation {
     static REFERENCES: OnceLock<std::sync::Mutex<References>> = OnceLock::new();
     let mut references = REFERENCES.get_or_init(Default::default).lock().unwrap();
     let object = object(name);
-    let candidate = Candidate { name, object: &object };
+    let candidate = Candidate::object(name, &object);
     evaluate(candidate, Suite::Hosts, Options { split, seed: 1 }, &mut references).unwrap()
 }
 

@@ -155,15 +155,21 @@ fn file_code(path: &Path, kernel: KernelVersion) -> Result<Arc<Code>, FileError>
     Ok(code)
 }
 
-/// The code of a scheduler in an object file's bytes, which nothing keeps but the caller.
+/// The code of a scheduler in an object file's bytes, which nothing keeps but the caller. A run of it executes at most so many
+/// [instructions](Code::bounded).
 ///
 /// # Errors
 /// A sentence: it cannot be linked, or defines no scheduler.
-pub fn load(object: &[u8], kernel: KernelVersion) -> Result<Arc<Code>, String> {
-    let code = compile(object, kernel)?;
+pub fn load(
+    object: &[u8],
+    kernel: KernelVersion,
+    engine: Engine,
+    instructions: u64,
+) -> Result<Arc<Code>, String> {
+    let code = code(object, kernel, engine)?;
     match code.image().struct_ops.is_empty() {
         true => Err(NO_SCHEDULER.into()),
-        false => Ok(code),
+        false => Ok(Arc::new(code.bounded(instructions))),
     }
 }
 
@@ -171,8 +177,12 @@ pub fn load(object: &[u8], kernel: KernelVersion) -> Result<Arc<Code>, String> {
 const NO_SCHEDULER: &str = "defines no scheduler (no `.struct_ops`)";
 
 fn compile(object: &[u8], kernel: KernelVersion) -> Result<Arc<Code>, String> {
+    code(object, kernel, Engine::default()).map(Arc::new)
+}
+
+fn code(object: &[u8], kernel: KernelVersion, engine: Engine) -> Result<Code, String> {
     let image = Image::link(object, &environment(kernel)).map_err(|error| error.to_string())?;
-    Ok(Arc::new(Code::new(image, Engine::default()).map_err(|error| error.to_string())?))
+    Code::new(image, engine).map_err(|error| error.to_string())
 }
 
 /// How preferences reach Tandem.
