@@ -22,6 +22,14 @@ impl Settings {
         Self::parse(&SourceFile::read(path)?)
     }
 
+    /// Reads the text of a settings file; errors name the file.
+    ///
+    /// # Errors
+    /// As [`Settings::read`].
+    pub fn from_toml(file: &Path, text: &str) -> Result<Self, FileError> {
+        Self::parse(&SourceFile::new(file, text))
+    }
+
     /// The settings as TOML, as a settings file has them.
     pub fn to_toml(&self) -> String {
         // A table of strings, numbers and switches always serialises to TOML.

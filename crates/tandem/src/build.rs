@@ -4,22 +4,21 @@
 //! projects: the kernel's types, libbpf's, and those of sched-ext/scx. A scheduler engineer gathers them from a
 //! build system that is larger than the scheduler.
 //!
-//! Approach: the user's [clang] compiles, with the [headers] that come with the command. What
+//! Approach: the user's [clang](tandem_evaluate::clang) compiles, with the [headers](tandem_evaluate::headers) that come with
+//! the command. What
 //! it says passes through. The simulator's own reader looks at the object, so that what it cannot run is known
 //! now. The object appears when it is complete; nothing else is written to a file system.
 //!
 //! Limits: one source is one object, which keeps what only debuggers read, nine tenths of it. There is no
 //! verifier: what a kernel refuses shows when a kernel loads it.
 
-pub mod clang;
-pub mod headers;
-
 use crate::bar::Bar;
+use crate::evaluate::told;
 use crate::out_file::OutFile;
-use clang::Clang;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use tandem_evaluate::clang::Clang;
 use tandem_lab::scenario::policy::compiled;
 use tandem_lab::scenario::policy::scheduler::SchedulerName;
 use tandemd::error::{BadInput, one_line};
@@ -67,10 +66,10 @@ pub fn is_identifier(name: &str) -> bool {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let name = one_line(&args.source.display().to_string());
     let path = object_path(args, &name)?;
-    let clang = Clang::find()?;
+    let clang = Clang::find().map_err(told)?;
     let file = OutFile::create(&path, &[&args.source])?;
     let busy = Bar::busy(&name, "compiling");
-    let object = clang.compile(&args.source, &args.folders, &args.macros)?;
+    let object = clang.compile(&args.source, &args.folders, &args.macros).map_err(told)?;
     drop(busy);
     let object =
         object.ok_or_else(|| BadInput::new(format!("{name} cannot be compiled: clang says why above")))?;

@@ -1,31 +1,23 @@
-//! `tandem evaluate`: one number for a scheduler, or the reasons why it has none.
-//!
-//! Problem: a program that searches for schedulers hands over whatever it has come up with, thousands of times, and
-//! nobody looks at it before.
-//!
-//! Approach: two processes that can do nothing else ([`confined`]), the compiler and the simulator, one after the other. This one
-//! reads the file, knows what Linux does in the same cases ([`references`]), and makes the number.
-//!
-//! Limits: one candidate at a time, on one CPU; a search starts as many commands as it has CPUs.
-
-mod compile;
-pub mod confined;
-mod references;
+//! `tandem evaluate`: one number for a scheduler, or the reasons why it has none. [`tandem_evaluate`] judges.
 
 use crate::sim::parse_seed;
+use anyhow::anyhow;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use tandem_file::named_file::{OBJECT_MAX, read_bytes};
-use tandem_file::units::Size;
-use tandem_lab::evaluate::reasons::{Kind, Reason};
+use std::sync::atomic::AtomicBool;
+use tandem_evaluate::{Error, Own, Subject};
 use tandem_lab::evaluate::suite::{Split, Suite};
-use tandem_lab::evaluate::{Candidate, Evaluation, Options};
+use tandem_lab::evaluate::{Evaluation, Options};
+use tandem_settings::Settings;
 use tandemd::error::{BadInput, one_line};
 use tandemd::out::out;
 use tandemd::text::to_json_text;
 
-/// Most bytes of a source: ten times as many as the largest scheduler of scx has.
-const SOURCE_MAX: Size = Size { bytes: 4 << 20 };
+/// This program. An update may have replaced the file of that name.
+const PROGRAM: &str = "/proc/self/exe";
+/// The candidate that is Tandem's own scheduler.
+const TANDEM: &str = "tandem";
 
 /// Arguments of `tandem evaluate`.
 #[derive(clap::Args)]
@@ -34,11 +26,15 @@ const SOURCE_MAX: Size = Size { bytes: 4 << 20 };
     \"-inf\", and reasons. The exit status is 0 in either case.\n\nExamples:\n  \
     tandem evaluate my-sched.bpf.c --suite hosts --format json\n  \
     tandem evaluate my-sched.bpf.o --suite hosts --split validation\n  \
-    tandem evaluate my-sched.bpf.c --suite tasks --seed 7"
+    tandem evaluate --settings tandem.toml --suite hosts"
 )]
 pub struct Args {
-    /// The scheduler: a C source, NAME.bpf.c, or an object file, NAME.bpf.o
-    candidate: PathBuf,
+    /// The scheduler: a C source, NAME.bpf.c, an object file, NAME.bpf.o, or tandem [default: tandem, if there are settings]
+    #[arg(required_unless_present = "settings")]
+    candidate: Option<PathBuf>,
+    /// Judge Tandem's own scheduler with this file of settings, as `tandem run` reads it
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
     /// What to judge it by: hosts with some 20 VMs, guests, or tasks of machines without VMs
     #[arg(long, value_name = "NAME", value_parser = parse_suite)]
     suite: Suite,
@@ -53,6 +49,14 @@ pub struct Args {
     format: Format,
 }
 
+/// Arguments of `tandem confined`.
+#[derive(clap::Args)]
+pub struct ConfinedArgs {
+    /// What to do
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
     /// Readable text
@@ -61,14 +65,14 @@ enum Format {
     Json,
 }
 
-pub(crate) fn parse_suite(text: &str) -> Result<Suite, String> {
+fn parse_suite(text: &str) -> Result<Suite, String> {
     Suite::named(text).ok_or_else(|| {
         let names = Suite::ALL.map(Suite::name).join(", ");
         format!("there is no suite '{}'; there are {names}", one_line(text))
     })
 }
 
-pub(crate) fn parse_split(text: &str) -> Result<Split, String> {
+fn parse_split(text: &str) -> Result<Split, String> {
     Split::named(text).ok_or_else(|| {
         let names = Split::ALL.map(Split::name).join(", ");
         format!("there is no split '{}'; there are {names}", one_line(text))
@@ -78,7 +82,7 @@ pub(crate) fn parse_split(text: &str) -> Result<Split, String> {
 /// Judges the candidate.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let options = Options { split: args.split, seed: args.seed };
-    let evaluation = evaluate(&args.candidate, args.suite, options)?;
+    let evaluation = evaluate(args, options)?;
     let mut out = out();
     match args.format {
         Format::Json => out.write_all(to_json_text(&evaluation)?.as_bytes())?,
@@ -87,33 +91,39 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn evaluate(path: &Path, suite: Suite, options: Options) -> anyhow::Result<Evaluation> {
-    let shown = one_line(&path.display().to_string());
-    let name = one_line(&path.file_name().unwrap_or_default().to_string_lossy());
-    let read = |most| read_bytes(path, most).map_err(|error| BadInput::new(format!("{shown}: {error}")));
-    let object = match path.extension().and_then(|extension| extension.to_str()) {
-        Some("c") => match compile::compile(&name, &read(SOURCE_MAX)?)? {
-            Ok(object) => object,
-            Err(reason) => return Ok(Evaluation::refused(&name, suite, options, reason)),
-        },
-        Some("o") => read(OBJECT_MAX)?,
-        _ => {
-            let message =
-                "is neither a C source nor an object by its name; name a file that ends in .bpf.c or .bpf.o";
-            return Err(BadInput::new(format!("{shown}: {message}")).into());
+fn evaluate(args: &Args, options: Options) -> anyhow::Result<Evaluation> {
+    let evaluate = |subject: Subject<'_>| {
+        tandem_evaluate::evaluate(subject, args.suite, options, &own(), &AtomicBool::new(false)).map_err(told)
+    };
+    match (args.candidate.as_deref().filter(|path| *path != Path::new(TANDEM)), &args.settings) {
+        (Some(path), None) => evaluate(Subject::File(path)),
+        (Some(path), Some(_)) => {
+            let path = one_line(&path.display().to_string());
+            let message = "--settings are for Tandem's own scheduler; leave them out, or the candidate";
+            Err(BadInput::new(format!("{path}: {message}")).into())
         }
-    };
-    let cases = suite.cases(options);
-    let outcomes = match confined::judge(&name, &object, suite, options)? {
-        Ok(outcomes) => outcomes,
-        Err(reason) => return Ok(Evaluation::refused(&name, suite, options, reason)),
-    };
-    let references = references::of(suite, options, &cases).map_err(anyhow::Error::msg)?;
-    let candidate = Candidate { name: &name, object: &object };
-    Ok(Evaluation::new(candidate, suite, options, &cases, &outcomes, &references))
+        (None, None) => evaluate(Subject::Tandem(TANDEM, &Settings::default())),
+        (None, Some(path)) => {
+            let settings = Settings::read(path).map_err(BadInput::new)?;
+            let name = one_line(&path.file_name().unwrap_or_default().to_string_lossy());
+            evaluate(Subject::Tandem(&name, &settings))
+        }
+    }
 }
 
-/// A reason about a bound of a process.
-fn limit(message: String) -> Reason {
-    Reason::new(Kind::Limit, None, message)
+fn own() -> Own {
+    Own { name: "tandem", file: PROGRAM.into(), command: PROGRAM.into(), arguments: vec!["confined".into()] }
+}
+
+/// Does one piece of an evaluation's work, behind a fence.
+pub fn confined(args: &ConfinedArgs) -> anyhow::Result<()> {
+    tandem_evaluate::confined::run(&args.arguments).map_err(told)
+}
+
+/// An error of the library as one of the command.
+pub fn told(error: Error) -> anyhow::Error {
+    match error {
+        Error::Input(message) => BadInput::new(message).into(),
+        other => anyhow!("{other}"),
+    }
 }

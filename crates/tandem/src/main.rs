@@ -72,7 +72,7 @@ enum Verb {
     Evaluate(evaluate::Args),
     /// Compile or simulate for an evaluation, and nothing else; `evaluate` starts this
     #[command(hide = true)]
-    Confined(evaluate::confined::Args),
+    Confined(evaluate::ConfinedArgs),
     /// Search for a case that breaks a promise of the scheduler
     Check(check::Args),
     /// Run experiments and print the published results beside the simulated ones
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
         Verb::New(args) => new::run(&args),
         Verb::Build(args) => build::run(&args),
         Verb::Evaluate(args) => evaluate::run(&args),
-        Verb::Confined(args) => evaluate::confined::run(&args),
+        Verb::Confined(args) => evaluate::confined(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Calibrate(args) => calibrate::run(&args),

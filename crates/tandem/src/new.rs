@@ -4,7 +4,7 @@
 //! under a hidden name, and takes its own when it is complete: an interrupted command leaves nothing, and a
 //! folder that is there already is left as it is.
 
-use crate::build::{headers, is_identifier};
+use crate::build::is_identifier;
 use crate::reproduce::cancelled_by_interrupt;
 use anyhow::Context;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use tandem_bpf::headers::HEADERS;
+use tandem_evaluate::headers;
 use tandemd::error::{BadInput, one_line};
 use tandemd::out::out;
 

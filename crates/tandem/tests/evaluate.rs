@@ -84,6 +84,8 @@ fn a_wrong_command_line_is_not_a_wrong_candidate() {
         (Path::new("nowhere.bpf.o"), &["--suite", "hosts"]),
         (Path::new("/dev/null"), &["--suite", "hosts"]),
         (folder.path(), &["--suite", "hosts"]),
+        (&object, &["--suite", "hosts", "--settings", "/dev/null"]),
+        (Path::new("tandem"), &["--suite", "hosts", "--settings", "nowhere"]),
     ] {
         let output = evaluate(file, folder.path(), options);
         assert_eq!(output.status.code(), Some(2), "{file:?} {options:?}");
@@ -145,4 +147,74 @@ fn a_scheduler_that_computes_for_ever_is_stopped() {
     let result = judged(&scheduler_tests::object("never_ends"), cache.path(), "tasks");
     assert_eq!(result["combined_score"], "-inf");
     assert_eq!(result["reasons"][0]["kind"], "limit", "{result:#}");
+}
+
+#[test]
+fn settings_are_a_candidate() {
+    let folder = TempDir::new().unwrap();
+    let own = judged(Path::new("tandem"), folder.path(), "hosts");
+    assert!(own["combined_score"].as_f64().is_some_and(|score| score > 1.0), "{own:#}");
+    let settings = folder.path().join("mine");
+    fs::write(&settings, "[fairness]\nslice = \"2ms\"\n[agent]\nenabled = false\n").unwrap();
+    let with = |options: &[&str]| -> Value {
+        let mut command = Command::new(cargo_bin!("tandem"));
+        command.args(["evaluate", "--suite", "hosts", "--format", "json"]).args(options);
+        let output = command.env("XDG_CACHE_HOME", folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let changed = with(&["--settings", settings.to_str().unwrap()]);
+    assert_eq!(changed["candidate"], "mine");
+    assert_eq!(changed["suite_hash"], own["suite_hash"]);
+    assert_ne!(changed["object_hash"], own["object_hash"]);
+    assert_ne!(changed["parts"], own["parts"]);
+    assert_eq!(changed, with(&["tandem", "--settings", settings.to_str().unwrap()]));
+    // What the scheduler does not read makes no other candidate.
+    fs::write(&settings, "[agent]\nenabled = false\n").unwrap();
+    let same = with(&["--settings", settings.to_str().unwrap()]);
+    assert_eq!((&same["object_hash"], &same["parts"]), (&own["object_hash"], &own["parts"]));
+}
+
+#[test]
+fn the_time_of_the_day_is_no_die() {
+    let base = include_str!("../../../tests/schedulers/cheats/base.bpf.h");
+    let source = format!("{base}\nconst char when[] SEC(\".rodata\") = __DATE__ __TIME__;\n");
+    let first = judged_source(&source);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert_eq!(first, judged_source(&source));
+}
+
+#[test]
+fn files_of_others_are_neither_deleted_nor_believed() {
+    let folder = TempDir::new().unwrap();
+    let (cache, others) = (folder.path().join("cache/tandem"), folder.path().join("others"));
+    fs::create_dir_all(&cache).unwrap();
+    fs::create_dir(&others).unwrap();
+    let precious = ["precious", "tandem-1-2-3-hosts-train-x.json", ".hidden"].map(|name| others.join(name));
+    precious.iter().for_each(|file| fs::write(file, "precious").unwrap());
+    std::os::unix::fs::symlink(&others, cache.join("evaluate")).unwrap();
+    let object = scheduler_tests::object("honest");
+    let first = judged(&object, &folder.path().join("cache"), "tasks");
+    assert!(precious.iter().all(|file| fs::read(file).unwrap() == b"precious"));
+    assert_eq!(fs::read_dir(&others).unwrap().count(), 3, "nothing is written through a link");
+    // Nor is what others may write.
+    fs::remove_file(cache.join("evaluate")).unwrap();
+    assert_eq!(first, judged(&object, &folder.path().join("cache"), "tasks"));
+    let kept = fs::read_dir(cache.join("evaluate")).unwrap().next().unwrap().unwrap().path();
+    let text = fs::read_to_string(&kept).unwrap().replace("\"done\":", "\"done\":1");
+    fs::write(&kept, text).unwrap();
+    assert_ne!(first, judged(&object, &folder.path().join("cache"), "tasks"), "one's own file is believed");
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(&kept, fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(first, judged(&object, &folder.path().join("cache"), "tasks"));
+}
+
+#[test]
+fn what_a_stranger_writes_begins_no_line() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("mine.bpf.c");
+    fs::write(&file, "#error x\n#pragma GCC error \"a\\nscore 9.0000\"\n").unwrap();
+    let output = evaluate(&file, folder.path(), &["--suite", "tasks"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("score 9.0000") && !text.contains("\nscore 9"), "{text}");
 }

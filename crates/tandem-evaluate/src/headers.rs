@@ -1,4 +1,4 @@
-//! The headers that come with the command, as files that only a child process sees.
+//! The headers that come with the program, as files that only a child process sees.
 //!
 //! Problem: a compiler reads files, and whatever is unpacked to a file system is left behind when the command is
 //! killed.
@@ -9,6 +9,7 @@
 //!
 //! Limits: the paths exist for that clang alone; in its messages they stand beside the line that is quoted.
 
+use crate::Error;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::json;
 use std::fs::File;
@@ -32,7 +33,11 @@ impl Headers {
     ///
     /// # Errors
     /// If there is no memory, or there are too many open files.
-    pub fn unpack() -> io::Result<Self> {
+    pub fn unpack() -> Result<Self, Error> {
+        Self::in_memory().map_err(|error| Error::machine("the headers cannot be unpacked into memory", error))
+    }
+
+    fn in_memory() -> io::Result<Self> {
         let mut files = Vec::new();
         let mut found = Vec::new();
         for (name, packed) in HEADERS {
@@ -51,6 +56,9 @@ impl Headers {
 }
 
 /// The text of a header from its packed form.
+///
+/// # Errors
+/// If it is none.
 pub fn text(packed: &[u8]) -> io::Result<Vec<u8>> {
     zstd::decode_all(packed)
 }

@@ -1,7 +1,7 @@
 //! The user's clang: which one it is, and what it is told.
 
-use super::headers::{FOLDER, Headers};
-use anyhow::{Context, bail};
+use crate::Error;
+use crate::headers::{FOLDER, Headers};
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::env;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tandem_bpf::headers::TARGET;
 use tandem_file::named_file::OBJECT_MAX;
-use tandemd::error::{BadInput, one_line};
+use tandem_file::shown::one_line;
 
 /// The environment's name of a compiler; scx's own build has the same.
 const VARIABLE: &str = "BPF_CLANG";
@@ -42,15 +42,15 @@ impl Clang {
     ///
     /// # Errors
     /// If there is none, or none is new enough: which package to install.
-    pub fn find() -> anyhow::Result<Self> {
+    pub fn find() -> Result<Self, Error> {
         if let Some(named) = env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
             let shown = one_line(&named.display().to_string());
-            let wrong = |what: String| BadInput::new(format!("{VARIABLE} names {shown}, {what}"));
+            let wrong = |what: String| Error::Input(format!("{VARIABLE} names {shown}, {what}"));
             let program = program_named(&named).ok_or_else(|| wrong("which is no program".into()))?;
             let clang = Self::probe(program).ok_or_else(|| wrong("which is no clang".into()))?;
             if clang.version < OLDEST {
                 let version = clang.version;
-                return Err(wrong(format!("which is clang {version}; {OLDEST} or later is needed")).into());
+                return Err(wrong(format!("which is clang {version}; {OLDEST} or later is needed")));
             }
             return Ok(clang);
         }
@@ -59,20 +59,25 @@ impl Clang {
         if let Some(clang) = found.into_iter().find(|clang| clang.version >= OLDEST) {
             return Ok(clang);
         }
-        match newest {
-            None => bail!(
+        Err(Error::Machine(match newest {
+            None => format!(
                 "there is no clang in PATH; install the package clang, {OLDEST} or later, or name it in {VARIABLE}"
             ),
-            Some(version) => bail!(
+            Some(version) => format!(
                 "clang {version} is too old; install the package clang-{OLDEST} or a later one, or name it in {VARIABLE}"
             ),
-        }
+        }))
     }
 
     /// What a program says of itself; `None` if it is no clang.
     fn probe(program: PathBuf) -> Option<Self> {
         let arguments = ["-v", "-E", "-x", "c", "/dev/null"];
-        let output = Command::new(&program).args(arguments).stdin(Stdio::null()).output().ok()?;
+        let mut command = Command::new(&program);
+        // Folders that these add are the user's, and no installation's.
+        for variable in ["CPATH", "C_INCLUDE_PATH"] {
+            command.env_remove(variable);
+        }
+        let output = command.args(arguments).stdin(Stdio::null()).output().ok()?;
         let said = String::from_utf8_lossy(&output.stderr);
         // "Debian clang version 19.1.7 (3)", then the folders, one a line, between two lines of text.
         let (_, version) = said.split_once("clang version ")?;
@@ -122,8 +127,8 @@ impl Clang {
         source: &Path,
         folders: &[PathBuf],
         macros: &[String],
-    ) -> anyhow::Result<Option<Vec<u8>>> {
-        let headers = Headers::unpack().context(NO_HEADERS)?;
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let headers = Headers::unpack()?;
         let shown = one_line(&self.program.display().to_string());
         let mut command = Command::new(&self.program);
         command.args(self.options(&headers, folders, macros)).arg(as_no_option(source));
@@ -132,7 +137,7 @@ impl Clang {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("{shown} cannot be run"))?;
+            .map_err(|error| Error::machine(format!("{shown} cannot be run"), error))?;
         // At the first limit of CPU time the kernel says so, at the second one it kills.
         let limits =
             [(Resource::Cpu, CPU_TIME_MAX_S, CPU_TIME_MAX_S + 5), (Resource::As, MEMORY_MAX, MEMORY_MAX)];
@@ -141,27 +146,25 @@ impl Clang {
             // It may have ended.
             let _ = prlimit(Some(Pid::from_child(&child)), resource, limit);
         }
+        let failed = |error: std::io::Error| Error::machine(&shown, error);
         let mut object = Vec::new();
         if let Some(output) = child.stdout.take() {
-            output.take(OBJECT_MAX.bytes + 1).read_to_end(&mut object).context(shown.clone())?;
+            output.take(OBJECT_MAX.bytes + 1).read_to_end(&mut object).map_err(failed)?;
         }
-        let status = child.wait().with_context(|| shown.clone())?;
+        let status = child.wait().map_err(failed)?;
         if object.len() as u64 > OBJECT_MAX.bytes {
-            return Err(BadInput::new(format!("the object is larger than {OBJECT_MAX}")).into());
+            return Err(Error::Input(format!("the object is larger than {OBJECT_MAX}")));
         }
         match status.signal() {
             Some(signal) if signal == Signal::XCPU.as_raw() => {
                 let what = format!("{shown} had {CPU_TIME_MAX_S} s of CPU time and did not come to an end");
-                Err(BadInput::new(what).into())
+                Err(Error::Input(what))
             }
-            Some(signal) => bail!("{shown} was ended by signal {signal}"),
+            Some(signal) => Err(Error::Machine(format!("{shown} was ended by signal {signal}"))),
             None => Ok(status.success().then_some(object)),
         }
     }
 }
-
-/// What an error says if the headers are not there.
-pub const NO_HEADERS: &str = "the headers cannot be unpacked into memory";
 
 /// An option and its value in one argument, so that the value is taken for nothing else.
 fn with_option(option: &str, value: &OsStr) -> OsString {
