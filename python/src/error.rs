@@ -13,6 +13,11 @@ pub fn input(py: Python<'_>, message: impl Display) -> PyErr {
     raised(py, "InputError", |class| class.call1((one_line(&message.to_string()),)))
 }
 
+/// That this machine cannot do what is asked for, in a sentence.
+pub fn machine(py: Python<'_>, message: impl Display) -> PyErr {
+    raised(py, "TandemError", |class| class.call1((one_line(&message.to_string()),)))
+}
+
 /// That a file, or a dictionary, is wrong: what, and where.
 pub fn file(py: Python<'_>, error: &FileError) -> PyErr {
     let message = one_line(&error.message);

@@ -11,6 +11,7 @@
 mod arrow;
 mod compare;
 mod error;
+mod evaluate;
 mod experiment;
 mod machine;
 mod replay;
@@ -24,6 +25,8 @@ mod table;
 mod _tandem {
     #[pymodule_export]
     use crate::compare::compare;
+    #[pymodule_export]
+    use crate::evaluate::{_confined, evaluate};
     #[pymodule_export]
     use crate::experiment::{experiment, experiments, published, reproduce};
     #[pymodule_export]

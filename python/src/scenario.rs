@@ -96,7 +96,8 @@ pub fn to_toml(scenario: &Bound<'_, PyDict>) -> PyResult<String> {
     text(scenario)
 }
 
-fn text(scenario: &Bound<'_, PyDict>) -> PyResult<String> {
+/// The same for any file of the package.
+pub fn text(scenario: &Bound<'_, PyDict>) -> PyResult<String> {
     let value = value(scenario.as_any(), &mut Vec::new())?;
     toml::to_string_pretty(&value).map_err(|error| input(scenario.py(), error))
 }

@@ -32,6 +32,11 @@ impl Monitor {
         self.done.fetch_add(parts, Ordering::Relaxed);
     }
 
+    /// Whether it is to end.
+    pub fn ended(&self) -> &AtomicBool {
+        &self.abort
+    }
+
     fn report(&self, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let Some(progress) = progress else { return Ok(()) };
         let done = self.done.load(Ordering::Relaxed) as f64 / PARTS as f64;

@@ -11,6 +11,7 @@ from pathlib import Path
 from . import _tandem
 from ._compare import Comparison, compare
 from ._errors import InputError, ScenarioError, TandemError, TandemWarning
+from ._evaluate import Evaluation, evaluate
 from ._experiment import Experiment, Reproduction, experiment, experiments
 from ._machine import Cpu, Machine, Node, machine
 from ._replay import Replay, replay
@@ -22,6 +23,7 @@ from ._tandem import Table
 __all__ = [
     "Comparison",
     "Cpu",
+    "Evaluation",
     "Experiment",
     "InputError",
     "Machine",
@@ -35,6 +37,7 @@ __all__ = [
     "TandemError",
     "TandemWarning",
     "compare",
+    "evaluate",
     "experiment",
     "experiments",
     "machine",

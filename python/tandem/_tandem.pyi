@@ -6,8 +6,10 @@ VERSION: str
 __all__ = [
     "Table",
     "VERSION",
+    "_confined",
     "_set_library",
     "compare",
+    "evaluate",
     "experiment",
     "experiments",
     "machine",
@@ -73,6 +75,15 @@ def compare(
     with_page: bool,
     progress: Callable[[float, int], None] | None,
 ) -> tuple[str, str, str | None, list[Table], str | None]: ...
+def evaluate(
+    candidate: str | None,
+    settings: str | dict[str, Any] | None,
+    suite: str,
+    split: str,
+    seed: int,
+    own: tuple[str, str],
+) -> tuple[str, str]: ...
+def _confined(arguments: list[str]) -> None: ...
 def replay(
     recording: str,
     policy: str | None,
