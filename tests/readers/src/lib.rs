@@ -9,6 +9,7 @@
 
 pub mod control;
 pub mod hwloc;
+pub mod object;
 pub mod process;
 pub mod recording;
 pub mod scenario;

@@ -2,8 +2,9 @@
 
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use reader_tests::{control, hwloc, process, recording, scenario, service, sysfs};
+use reader_tests::{control, hwloc, object, process, recording, scenario, service, sysfs};
 use std::fs;
+use std::ops::Range;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
@@ -112,6 +113,84 @@ fn requests_and_answers() {
 #[test]
 fn topologies_of_hwloc() {
     try_reader("hwloc", hwloc::read);
+}
+
+#[test]
+fn objects() {
+    try_reader("object", object::read);
+}
+
+#[test]
+fn instructions_and_tables_of_objects() {
+    let [object] = &seeds("object")[..] else { panic!("one seed, of which the tables are known") };
+    let works = object::outcome(object).expect("it can be loaded");
+    assert!(works.got.len() == 2 && works.broken.is_empty(), "it schedules: {works:?}");
+    let parts = parts(object);
+    for number in 0..CHANGED {
+        let mut rng = Pcg64Mcg::seed_from_u64(number);
+        let mut input = object.clone();
+        for _ in 0..=below(&mut rng, CHANGES_MAX) {
+            change_part(&mut input, &parts, &mut rng);
+        }
+        if catch_unwind(|| object::read(&input)).is_err() {
+            let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("object-part-{number}"));
+            fs::write(&file, &input).expect("there is room for it");
+            panic!("the reader object fails with the input {}", file.display());
+        }
+    }
+}
+
+/// The sections of an object by what they are: instructions, relocations, types, other content, and the table of sections.
+fn parts(object: &[u8]) -> [Vec<Range<usize>>; 5] {
+    let number = |at: usize, bytes: usize| {
+        let mut number = [0; 8];
+        number[..bytes].copy_from_slice(&object[at..at + bytes]);
+        u64::from_le_bytes(number) as usize
+    };
+    let (table, count, size) = (number(0x28, 8), number(0x3c, 2), number(0x3a, 2));
+    let mut parts: [Vec<Range<usize>>; 5] = Default::default();
+    for header in (0..count).map(|at| table + at * size) {
+        let (kind, flags) = (number(header + 4, 4), number(header + 8, 8));
+        let (offset, bytes) = (number(header + 0x18, 8), number(header + 0x20, 8));
+        let part = match (kind, flags & 4 != 0) {
+            _ if kind == 8 || bytes < 8 => continue,
+            (1, true) => 0,
+            (9, _) => 1,
+            (1, _) if flags & 2 == 0 => 2,
+            _ => 3,
+        };
+        parts[part].push(offset..offset + bytes);
+    }
+    parts[4].push(table..table + count * size);
+    parts
+}
+
+/// Changes an instruction, or a number of one of the tables.
+fn change_part(input: &mut [u8], parts: &[Vec<Range<usize>>; 5], rng: &mut Pcg64Mcg) {
+    // Half of the changes are in instructions.
+    let part = &parts[[0, 0, 0, 0, 1, 2, 3, 4][below(rng, 8)]];
+    let Range { start, end } = part[below(rng, part.len())].clone();
+    let at = start + below(rng, (end - start) / 8) * 8;
+    let edges = [0, 1, 8, 0x7f, 0x80, 0x1ff, 0x7fff, 0x8000, 0xffff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff];
+    let value = match below(rng, 3) {
+        0 => edges[below(rng, edges.len())],
+        1 => rng.next_u64() & 0xff,
+        _ => rng.next_u64(),
+    };
+    let bytes = value.to_le_bytes();
+    match below(rng, 7) {
+        // Of an instruction: what it does, its registers, its offset, its number.
+        0 => input[at] = bytes[0],
+        1 => input[at + 1] = bytes[0],
+        2 => input[at + 2..at + 4].copy_from_slice(&bytes[..2]),
+        3 => input[at + 4..at + 8].copy_from_slice(&bytes[..4]),
+        4 => input[at..at + 8].copy_from_slice(&bytes),
+        5 => input[at + below(rng, 8)] ^= 1 << below(rng, 8),
+        _ => {
+            let from = start + below(rng, (end - start) / 8) * 8;
+            input.copy_within(from..from + 8, at);
+        }
+    }
 }
 
 #[test]
