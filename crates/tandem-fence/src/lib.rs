@@ -19,7 +19,9 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
     path_beneath_rules,
 };
-use rustix::process::{Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use rustix::thread::set_no_new_privs;
 use std::io;
 use std::path::PathBuf;
@@ -53,10 +55,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Sets them, and that nothing is written into files, core dumps among them.
-    ///
-    /// # Errors
-    /// If the process has narrower ones already.
+    /// Sets them, and that nothing is written into files, core dumps among them. Narrower ones that the process has already, as in a
+    /// job of a batch system, stay.
     fn set(self) -> io::Result<()> {
         for (resource, current, maximum) in [
             (Resource::Cpu, self.cpu_s, self.cpu_s + 1),
@@ -65,7 +65,11 @@ impl Limits {
             (Resource::Fsize, 0, 0),
             (Resource::Core, 0, 0),
         ] {
-            setrlimit(resource, Rlimit { current: Some(current), maximum: Some(maximum) })?;
+            let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+            setrlimit(
+                resource,
+                Rlimit { current: Some(current.min(most)), maximum: Some(maximum.min(most)) },
+            )?;
         }
         Ok(())
     }
@@ -109,7 +113,7 @@ pub fn build(parent: u32, limits: Limits, reading: &Reading, duty: Duty) -> Resu
 
 /// Leaves reading and executing of these alone.
 fn read_only(paths: &[PathBuf]) -> Result<(), landlock::RulesetError> {
-    // Of the first version, Linux 5.13. What later ones have beyond it takes calls that the filter refuses.
+    // Of the first version, Linux 5.13. What later ones have beyond it takes calls, or arguments of them, that the filter refuses.
     let abi = ABI::V1;
     Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
