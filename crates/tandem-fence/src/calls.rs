@@ -137,7 +137,7 @@ fn narrowed() -> Result<Vec<(c_long, Vec<SeccompRule>)>, Error> {
         #[cfg(target_arch = "x86_64")]
         (libc::SYS_open, vec![reads(1)?]),
         (libc::SYS_fcntl, one_of(1, &about_files.map(|command| command as u64))?),
-        (libc::SYS_ioctl, one_of(1, &about_devices.map(|request| request as u64))?),
+        (libc::SYS_ioctl, one_of(1, &about_devices)?),
         (libc::SYS_prlimit64, vec![SeccompRule::new(vec![own, unset])?]),
     ];
     Ok(rules)
