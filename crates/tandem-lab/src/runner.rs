@@ -151,7 +151,7 @@ pub fn run(
     cancel: &AtomicBool,
 ) -> Result<ExperimentResults, ExperimentError> {
     let abortable = |scenario: &Scenario, seed: u64| {
-        tandem_sim::run_observed(scenario, seed, Abortable((), progress.abort()))
+        tandem_sim::run_observed(scenario, seed, &mut Abortable((), progress.abort()))
     };
     run_with(experiment, options, progress, cancel, abortable)
 }

@@ -64,7 +64,7 @@ impl Observer for () {
     fn observe(&mut self, _: Event) {}
 }
 
-impl<O: Observer> Observer for &mut O {
+impl<O: Observer + ?Sized> Observer for &mut O {
     #[inline]
     fn observe(&mut self, event: Event) {
         O::observe(self, event);

@@ -206,8 +206,8 @@ pub fn compare(
                 return None;
             }
             let scenario = &contenders[contender].1;
-            let metrics =
-                tandem_sim::run_observed(scenario, runs.seed + run as u64, Abortable((), progress.abort()));
+            let seed = runs.seed + run as u64;
+            let metrics = tandem_sim::run_observed(scenario, seed, &mut Abortable((), progress.abort()));
             if progress.abort().load(Ordering::Relaxed) {
                 return None;
             }

@@ -111,16 +111,23 @@ fn stuck(scenario: &Scenario, vm: VmId, at_ns: u64, events: u64) -> RunError {
 /// # Errors
 /// If the scenario does not fit together, or its time stands still.
 pub fn run(scenario: &Scenario, seed: u64) -> Result<RunMetrics, RunError> {
-    run_observed(scenario, seed, ())
+    run_observed(scenario, seed, &mut ())
 }
 
 /// Runs a scenario with a seed, and shows every scheduling event to an observer. In the host's kernel, tasks
 /// are numbered over all VMs: the vCPUs of the first VM, then those of the second, and so on. The kernel of
 /// the first VM, if it has one, is number 1, that of the second number 2, and so on.
 ///
+/// The engine is compiled once, for any observer: a copy for each type of them would take most of the time of building what
+/// uses it.
+///
 /// # Errors
 /// As [`run`].
-pub fn run_observed(scenario: &Scenario, seed: u64, observer: impl Observer) -> Result<RunMetrics, RunError> {
+pub fn run_observed(
+    scenario: &Scenario,
+    seed: u64,
+    observer: &mut dyn Observer,
+) -> Result<RunMetrics, RunError> {
     scenario.check()?;
     Simulation::new(scenario, seed, observer).run()
 }
