@@ -160,6 +160,11 @@ impl SourceFile {
         })
     }
 
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The text.
     pub fn text(&self) -> &str {
         &self.text

@@ -1,4 +1,4 @@
-//! Tables of results: named columns of texts, counts and numbers, which are written as Parquet.
+//! Tables of results: named columns of texts, counts and numbers.
 //!
 //! Results repeat few texts, such as the names of groups. A column of texts has each once, and their numbers.
 
@@ -7,14 +7,12 @@ use super::encode::{bits_for, encoding, packed_run, physical, presence, texts};
 use super::{ColumnKind, Dictionary, Frame};
 use std::collections::HashMap;
 use std::io::{self, Write};
-
-/// Rows of a group. Larger ones compress hardly better.
-const GROUP: usize = 1 << 18;
+use std::ops::Range;
 
 /// A table: columns of equal length.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    columns: Vec<Column>,
+    pub(super) columns: Vec<Column>,
 }
 
 /// A column of a table.
@@ -92,7 +90,7 @@ impl Values {
         self.len() == 0
     }
 
-    fn kind<'a>(&self, name: &'a str) -> ColumnKind<'a> {
+    pub(super) fn kind<'a>(&self, name: &'a str) -> ColumnKind<'a> {
         let (physical, encoding) = match self {
             Self::Texts(_) => (physical::BYTE_ARRAY, encoding::RLE_DICTIONARY),
             Self::Counts(_) => (physical::INT64, encoding::DELTA_BINARY_PACKED),
@@ -102,8 +100,30 @@ impl Values {
         ColumnKind { name, physical, encoding, is_unsigned: is_counts, is_optional: !is_counts }
     }
 
+    /// Some of them.
+    pub(super) fn part(&self, rows: Range<usize>) -> Self {
+        match self {
+            Self::Texts(words) => Self::Texts(words.iter().skip(rows.start).take(rows.len()).collect()),
+            Self::Counts(counts) => Self::Counts(counts[rows].to_vec()),
+            Self::Numbers(numbers) => Self::Numbers(numbers[rows].to_vec()),
+        }
+    }
+
+    /// Appends values of the same kind.
+    ///
+    /// # Panics
+    /// If they are of another one.
+    pub(super) fn append(&mut self, more: &Self) {
+        match (self, more) {
+            (Self::Texts(words), Self::Texts(more)) => more.iter().for_each(|text| words.push(text)),
+            (Self::Counts(counts), Self::Counts(more)) => counts.extend(more),
+            (Self::Numbers(numbers), Self::Numbers(more)) => numbers.extend(more),
+            _ => panic!("a column has values of one kind"),
+        }
+    }
+
     /// Writes these rows of it.
-    fn write(&self, rows: std::ops::Range<usize>, out: &mut Frame<impl Write>) -> io::Result<()> {
+    pub(super) fn write(&self, rows: Range<usize>, out: &mut Frame<impl Write>) -> io::Result<()> {
         let encoding = self.kind("").encoding;
         let (count, mut raw) = (rows.len(), Vec::new());
         match self {
@@ -155,24 +175,6 @@ impl Table {
     pub fn rows(&self) -> usize {
         self.columns.first().map_or(0, |column| column.values.len())
     }
-
-    /// Writes it as a Parquet file.
-    ///
-    /// # Errors
-    /// If the writer fails.
-    pub fn write_parquet(&self, out: impl Write) -> io::Result<()> {
-        let mut file = Frame::new(out)?;
-        for start in (0..self.rows()).step_by(GROUP) {
-            let rows = start..self.rows().min(start + GROUP);
-            for column in &self.columns {
-                column.values.write(rows.clone(), &mut file)?;
-            }
-            file.end_group(rows.len());
-        }
-        let kinds: Vec<ColumnKind> =
-            self.columns.iter().map(|column| column.values.kind(&column.name)).collect();
-        file.finish(&kinds, &[]).map(drop)
-    }
 }
 
 #[cfg(test)]
@@ -187,20 +189,6 @@ mod tests {
             (&["a".into(), "b".into()][..], &[Some(0), None, Some(1), Some(0)][..])
         );
         assert_eq!(words.iter().collect::<Vec<_>>(), [Some("a"), None, Some("b"), Some("a")]);
-    }
-
-    #[test]
-    fn a_file_begins_and_ends_as_parquet_with_its_columns_named_in_order() {
-        let table = Table::new(vec![
-            Column { name: "who".into(), values: Values::Texts([Some("a"), None].into_iter().collect()) },
-            Column { name: "seed".into(), values: Values::Counts(vec![1, u64::MAX]) },
-            Column { name: "value".into(), values: Values::Numbers(vec![None, Some(0.5)]) },
-        ]);
-        let mut bytes = Vec::new();
-        table.write_parquet(&mut bytes).unwrap();
-        assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
-        let at = |name: &str| bytes.windows(name.len()).position(|window| window == name.as_bytes());
-        assert!(at("who").is_some() && at("who") < at("seed") && at("seed") < at("value"));
     }
 
     #[test]
