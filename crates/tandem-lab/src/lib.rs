@@ -20,6 +20,7 @@ pub mod schema;
 pub mod simulate;
 pub mod stat;
 pub mod statistics;
+pub mod study;
 pub mod summary;
 pub mod switchback;
 pub mod tables;

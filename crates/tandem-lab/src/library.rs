@@ -9,8 +9,8 @@ use tandem_file::shown::one_line;
 /// The folders of scenarios; where both have a name, the first one counts.
 const FOLDERS: [&str; 2] = ["scenarios", "programs"];
 
-/// Where the folders `scenarios`, `programs` and `experiments` are: here, in the nearest folder above that has them, or
-/// with what was installed.
+/// Where the folders `scenarios`, `programs` and `experiments` are: with what was installed, and here or in the nearest
+/// folder above that has them.
 #[derive(Clone, Debug, Default)]
 pub struct Library {
     /// The folder that has them as installed, if there is one.
@@ -55,6 +55,7 @@ impl Library {
     pub fn ready(&self) -> Result<Vec<String>, LibraryError> {
         let mut names: Vec<String> = self.of_folder(FOLDERS[0]).into_iter().map(|(name, _)| name).collect();
         names.sort();
+        names.dedup();
         if names.is_empty() { Err(LibraryError::Missing) } else { Ok(names) }
     }
 
@@ -76,9 +77,10 @@ impl Library {
     /// The scenarios of that folder.
     fn of_folder(&self, folder: &str) -> Vec<(String, PathBuf)> {
         let here = std::env::current_dir().unwrap_or_default();
-        let found = here.ancestors().map(|above| above.join(folder)).find(|path| path.is_dir());
-        let found = found.or_else(|| self.installed(folder));
-        let files = found.and_then(|path| path.read_dir().ok()).into_iter().flatten().flatten();
+        let above = here.ancestors().map(|above| above.join(folder)).find(|path| path.is_dir());
+        // What a name means must not depend on who has a folder of that name above.
+        let found = self.installed(folder).into_iter().chain(above);
+        let files = found.filter_map(|path| path.read_dir().ok()).flatten().flatten();
         let named = files.filter_map(|file| {
             let path = file.path();
             let name = path.file_stem()?.to_str()?.to_owned();

@@ -4,6 +4,7 @@
 use crate::experiment::file::ExperimentFile;
 use crate::machine_file::MachineFile;
 use crate::scenario::file::ScenarioFile;
+use crate::study::StudyFile;
 use schemars::{Schema, schema_for};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
@@ -14,6 +15,8 @@ pub(crate) static SCENARIO: LazyLock<Value> = LazyLock::new(|| schema_for!(Scena
 pub(crate) static EXPERIMENT: LazyLock<Value> = LazyLock::new(|| schema_for!(ExperimentFile).to_value());
 /// The schema of machine files.
 pub(crate) static MACHINE: LazyLock<Value> = LazyLock::new(|| schema_for!(MachineFile).to_value());
+/// The schema of study files.
+pub(crate) static STUDY: LazyLock<Value> = LazyLock::new(|| schema_for!(StudyFile).to_value());
 
 /// The schema of scenario files.
 pub fn scenario() -> Schema {
@@ -28,6 +31,11 @@ pub fn experiment() -> Schema {
 /// The schema of machine files.
 pub fn machine() -> Schema {
     schema_for!(MachineFile)
+}
+
+/// The schema of study files.
+pub fn study() -> Schema {
+    schema_for!(StudyFile)
 }
 
 /// Allows the name of a parameter in the place of any number, quantity or word.

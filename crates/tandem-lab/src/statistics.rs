@@ -81,6 +81,19 @@ pub fn pairs_for(pairs: usize, (low_pct, high_pct): (f64, f64), precision_pct: f
     (pairs as f64 * wider * wider * (1.0 - 1e-9)).ceil() as usize
 }
 
+/// The mean of values with half the width of its 95% confidence interval, in the values' unit; the first `first_stage` of them
+/// decided how many there are. `None` from a single value, or from values that are all the same.
+pub fn mean_interval(values: &[f64], first_stage: usize) -> Option<(f64, f64)> {
+    let mean_of_all = mean(values.iter().copied())?;
+    let first = &values[..first_stage.min(values.len())];
+    let middle = mean(first.iter().copied())?;
+    let freedom = first.len() as f64 - 1.0;
+    let squares: f64 = first.iter().map(|value| (value - middle).powi(2)).sum();
+    let varies = first.iter().any(|value| *value != first[0]);
+    varies
+        .then(|| (mean_of_all, t_quantile(0.95, freedom) * (squares / freedom / values.len() as f64).sqrt()))
+}
+
 /// Half the width of the confidence interval of the difference between the means of two independent samples,
 /// in the values' unit. `None` if either has fewer than two values.
 pub fn unpaired_half_width(one: &[f64], other: &[f64], confidence: f64) -> Option<f64> {

@@ -28,6 +28,7 @@ mod scenario_source;
 mod schema;
 mod sim;
 mod stat;
+mod study;
 mod top;
 mod topology;
 mod tune;
@@ -58,6 +59,8 @@ enum Verb {
     Sim(sim::Args),
     /// Run one scenario with several schedulers and print them side by side
     Compare(compare::Args),
+    /// Run a scenario at many points of its parameters, on one machine or many, and keep the results
+    Study(study::Args),
     /// Run what was recorded again, as it was or otherwise, and print both side by side
     Replay(replay::Args),
     /// Show what changes of a recorded machine would do, and advise one
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Verb::Place(args) => place::run(&args),
         Verb::Sim(args) => sim::run(&args),
         Verb::Compare(args) => compare::run(&args),
+        Verb::Study(args) => study::run(&args),
         Verb::Replay(args) => replay::run(&args),
         Verb::WhatIf(args) => what_if::run(&args),
         Verb::Tune(args) => tune::run(&args),

@@ -23,6 +23,8 @@ enum FileFormat {
     Scenario,
     /// Scenarios with several policies, beside a published table
     Experiment,
+    /// A scenario at many points of a space of its parameters
+    Study,
     /// The hardware of a host
     Machine,
     /// The settings of `tandem run`
@@ -34,6 +36,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let schema = match args.format {
         FileFormat::Scenario => schema::scenario(),
         FileFormat::Experiment => schema::experiment(),
+        FileFormat::Study => schema::study(),
         FileFormat::Machine => schema::machine(),
         FileFormat::Settings => settings_schema(),
     };

@@ -6,11 +6,12 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::{fs, io, process};
 
-const VERBS: [&str; 21] = [
+const VERBS: [&str; 22] = [
     "topology",
     "place",
     "sim",
     "compare",
+    "study",
     "replay",
     "what-if",
     "tune",

@@ -6,7 +6,7 @@
 //! - `toml,machine`: `tandem topology --machine` draws it;
 //! - `toml,experiment`: `tandem reproduce --quick` runs it;
 //! - `toml,settings`: `tandem run --print-config` reads it, and runs nothing;
-//! - `csv`: a file for the blocks after it;
+//! - `csv` and `toml,study`: a file for the blocks after it;
 //! - `console`: its lines `$ tandem ...` run. Lines that follow a command are the output that it must print;
 //!   a line `...` among them stands for any number of lines. Without such lines the output is not compared.
 //!
@@ -143,7 +143,7 @@ fn every_example_runs() {
                     tandem(&["run", "--config", &file, "--print-config"], dir.path(), &block.place);
                 }
                 "toml,experiment" => run_experiment(&block, dir.path()),
-                "csv" => {
+                "csv" | "toml,study" => {
                     save(&block, dir.path());
                     continue;
                 }

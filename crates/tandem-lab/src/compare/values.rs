@@ -2,6 +2,7 @@
 
 use crate::measure::Measure;
 use crate::results::Better;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tandem_sim::metrics::RunMetrics;
 use tandem_sim::scenario::Scenario;
@@ -47,7 +48,7 @@ pub struct Measurement {
     /// What was measured.
     pub measure: String,
     /// In which unit.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// How much it was.
     pub value: f64,
 }
@@ -60,7 +61,7 @@ impl Measurement {
         let compared = values(scenario, run).into_iter().map(|(measured, (_, value))| Self {
             group: name(measured.group),
             measure: measured.what,
-            unit: measured.unit,
+            unit: measured.unit.into(),
             value,
         });
         compared.chain(description(&groups, run)).collect()
@@ -90,7 +91,12 @@ fn description(groups: &[&str], run: &RunMetrics) -> Vec<Measurement> {
     ];
     let value = |group: Option<&str>, (what, unit, measure): &(&str, &'static str, Measure)| {
         let value = measure.value(run, group)?;
-        Some(Measurement { group: group.map(str::to_owned), measure: (*what).into(), unit, value })
+        Some(Measurement {
+            group: group.map(str::to_owned),
+            measure: (*what).into(),
+            unit: (*unit).into(),
+            value,
+        })
     };
     let groups =
         groups.iter().flat_map(|group| of_group.iter().filter_map(|measure| value(Some(group), measure)));
@@ -98,7 +104,7 @@ fn description(groups: &[&str], run: &RunMetrics) -> Vec<Measurement> {
     let policy = run.host.policy.iter().map(|(&counter, &count)| Measurement {
         group: None,
         measure: counter.into(),
-        unit: "times",
+        unit: "times".into(),
         value: count as f64,
     });
     groups.chain(host).chain(policy).collect()

@@ -581,7 +581,7 @@ fn inputs(calibration: &Calibration, cells: &[(usize, usize)], experiment: &Expe
         let value = experiment.published.value(keys, name, baseline);
         let noise = experiment.published.noise_pct(keys, name, baseline, baseline);
         // Of the scenario what counts, without comments and layout.
-        let scenario = toml::from_str::<toml::Table>(source.text()).map(|table| table.to_string());
+        let scenario = toml::from_str::<toml::Table>(source.source().text()).map(|table| table.to_string());
         let built = variants.iter().find(|(name, _)| name == baseline).map(|(_, built)| scenario_hash(built));
         text += &format!("{keys:?} {name} {of:?} {:?} {scale:?}", group.as_deref());
         text += &format!("{baseline} {parameters:?} {value:?} {noise:?} {scenario:?} {built:?}");

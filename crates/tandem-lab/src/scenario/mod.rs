@@ -139,9 +139,9 @@ impl ScenarioSource {
         &self.machine
     }
 
-    /// The text of the file.
-    pub fn text(&self) -> &str {
-        self.source.text()
+    /// The file.
+    pub fn source(&self) -> &SourceFile {
+        &self.source
     }
 
     /// The parameters and the values that they have if nothing else is said.
