@@ -1,6 +1,6 @@
 //! Exceptions. Their classes are Python's, in `tandem/_errors.py`.
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use std::fmt::Display;
 use tandem_file::file_error::FileError;
@@ -53,6 +53,11 @@ pub fn request(py: Python<'_>, error: RequestError, policies: &[String]) -> PyEr
         }
         other => input(py, other),
     }
+}
+
+/// That a file cannot be read or written.
+pub fn os(error: &dyn Display) -> PyErr {
+    PyOSError::new_err(one_line(&error.to_string()))
 }
 
 /// That this package has a bug.

@@ -17,6 +17,7 @@ mod machine;
 mod replay;
 mod scenario;
 mod simulate;
+mod study;
 mod supervise;
 mod table;
 
@@ -37,6 +38,8 @@ mod _tandem {
     use crate::scenario::{_set_library, scenarios, to_toml};
     #[pymodule_export]
     use crate::simulate::simulate;
+    #[pymodule_export]
+    use crate::study::{PyPlan, PyShards, PyStudy, paired_effect};
     #[pymodule_export]
     use crate::table::PyTable;
 

@@ -72,7 +72,11 @@ pub fn replay<'py>(
         let situation = plan.situation(&twin, machine)?;
         twin.compare(&situation, &seeds, monitor)
     })?;
-    let comparison = replayed.map_err(|message| error::scenario(py, &name, message))?;
+    let comparison = replayed.map_err(|message| {
+        // Errors of files begin with the file's name.
+        let message = message.strip_prefix(&format!("{name}: ")).unwrap_or(&message);
+        error::scenario(py, &name, message)
+    })?;
     let json = to_json_text(&comparison.to_json()).map_err(|error| error::internal(&error.to_string()))?;
     Ok((json, comparison.to_string(), PyTable::new(py, tables::of_replay(&comparison))?))
 }

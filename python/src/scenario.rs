@@ -45,49 +45,52 @@ pub fn read(
     parameters: &Bound<'_, PyDict>,
     machine: Option<&str>,
 ) -> PyResult<Request> {
-    let py = scenario.py();
-    let (given, source) = match scenario.cast::<PyDict>() {
-        Ok(dictionary) => {
-            let name = name.as_deref().unwrap_or(DICTIONARY);
-            let parsed = ScenarioSource::parse(Path::new(name), &text(dictionary)?);
-            (name.to_owned(), parsed.map_err(|error| error::file(py, &error))?)
-        }
-        Err(_) => {
-            let path: PathBuf = scenario.extract()?;
-            let source = library().scenario(&path).map_err(|error| error::library(py, error))?;
-            (path.display().to_string(), source)
-        }
-    };
+    let (given, source) = source(scenario, name.as_deref())?;
     let name = one_line(&name.unwrap_or(given));
     let mut request = Request { name, source, parameters: keys(parameters)? };
     if machine.is_some_and(|machine| !request.set_machine(machine)) {
-        return Err(input(py, "`machine` is given twice, once in `set`; leave one out"));
+        return Err(input(scenario.py(), "`machine` is given twice, once in `set`; leave one out"));
     }
     Ok(request)
 }
 
+/// Reads a scenario, with what it is called if nothing else is said. Messages about a dictionary have the name.
+pub fn source(scenario: &Bound<'_, PyAny>, name: Option<&str>) -> PyResult<(String, ScenarioSource)> {
+    let py = scenario.py();
+    if let Ok(dictionary) = scenario.cast::<PyDict>() {
+        let name = name.unwrap_or(DICTIONARY);
+        let parsed = ScenarioSource::parse(Path::new(name), &text(dictionary)?);
+        return Ok((name.to_owned(), parsed.map_err(|error| error::file(py, &error))?));
+    }
+    let path: PathBuf = scenario.extract()?;
+    let source = library().scenario(&path).map_err(|error| error::library(py, error))?;
+    Ok((path.display().to_string(), source))
+}
+
 fn keys(parameters: &Bound<'_, PyDict>) -> PyResult<Parameters> {
-    let py = parameters.py();
-    let key = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+    let value = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
         let name: String = name.extract()?;
-        let key = if value.is_instance_of::<PyBool>() {
-            None
-        } else if value.is_instance_of::<PyInt>() {
-            value.extract().ok().map(Key::Number)
-        } else if value.is_instance_of::<PyFloat>() {
-            value.extract().ok().map(|number| Key::Decimal(Decimal(number)))
-        } else {
-            value.extract().ok().map(Key::Text)
-        };
-        let wrong = || {
-            input(
-                py,
-                format!("parameter `{name}` is {value}; allowed are texts, numbers and 64-bit whole numbers"),
-            )
-        };
-        key.ok_or_else(wrong).map(|key| (name.clone(), key))
+        let value = key(&name, &value)?;
+        Ok((name, value))
     };
-    parameters.iter().map(key).collect()
+    parameters.iter().map(value).collect()
+}
+
+/// The value of a parameter of that name.
+pub fn key(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Key> {
+    let key = if value.is_instance_of::<PyBool>() {
+        None
+    } else if value.is_instance_of::<PyInt>() {
+        value.extract().ok().map(Key::Number)
+    } else if value.is_instance_of::<PyFloat>() {
+        value.extract().ok().map(|number| Key::Decimal(Decimal(number)))
+    } else {
+        value.extract().ok().map(Key::Text)
+    };
+    key.ok_or_else(|| {
+        let allowed = "allowed are texts, numbers and 64-bit whole numbers";
+        input(value.py(), format!("parameter `{name}` is {value}; {allowed}"))
+    })
 }
 
 /// The text of the scenario file that a dictionary stands for: what lines of errors refer to.

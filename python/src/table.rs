@@ -4,6 +4,7 @@ use crate::arrow::{self, Batch};
 use crate::error::input;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -82,6 +83,12 @@ impl PyTable {
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
         other.cast::<Self>().is_ok_and(|other| other.get().table == self.table)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        (self.table.rows(), self.column_names()).hash(&mut hash);
+        hash.finish()
     }
 
     /// The columns by their names, each as a list; None where there is no value.

@@ -1,7 +1,8 @@
 """Schedulers of hosts and guests: simulate, compare and replay.
 
 `simulate` runs a scenario, `compare` runs it under several schedulers, `replay` runs a recording of a real machine again,
-and an `experiment` has published numbers beside its scenarios. The first two take a scenario as the path of a file, a name
+an `experiment` has published numbers beside its scenarios, and a `Study` runs a scenario at many points, here or on many
+machines. The first two take a scenario as the path of a file, a name
 of the library such as "noisy-neighbour", or a dictionary with what a file has. Results are tables that Polars, pandas,
 PyArrow and DuckDB take without copies. The numbers are those of the `tandem` command, bit for bit.
 """
@@ -18,6 +19,7 @@ from ._replay import Replay, replay
 from ._scenario import scenarios, to_toml
 from ._schema import schema
 from ._simulate import Run, Simulation, simulate
+from ._study import Objective, Range, Replications, Space, Study, StudyResults, Tuned
 from ._tandem import Table
 
 __all__ = [
@@ -28,14 +30,21 @@ __all__ = [
     "InputError",
     "Machine",
     "Node",
+    "Objective",
+    "Range",
     "Replay",
+    "Replications",
     "Reproduction",
     "Run",
     "ScenarioError",
     "Simulation",
+    "Space",
+    "Study",
+    "StudyResults",
     "Table",
     "TandemError",
     "TandemWarning",
+    "Tuned",
     "compare",
     "evaluate",
     "experiment",

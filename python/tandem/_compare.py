@@ -13,7 +13,7 @@ from typing import Any
 from . import _tandem
 from ._errors import InputError
 from ._progress import Progress, shown
-from ._scenario import Scenario, Seeds, lines_shown, plain, positive, warn, which
+from ._scenario import Scenario, Seeds, jobs_of, lines_shown, plain, warn, which
 from ._tandem import Table
 
 #: How many seeds there are if nothing is said, and at most with a precision.
@@ -138,7 +138,7 @@ def compare(
         raise InputError("the seeds of a comparison count up by one; give `seed` and how many `seeds`")
     if precision_pct is not None and len(chosen) < 2:
         raise InputError("`precision_pct` needs an interval, which takes two `seeds` or more")
-    jobs = positive("jobs", jobs)
+    jobs = jobs_of(jobs)
     title = name or (given if isinstance(given, str) else "scenario")
     with lines_shown(given), shown(progress, title) as report:
         data, text, html, tables, note = _tandem.compare(

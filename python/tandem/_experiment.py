@@ -10,7 +10,7 @@ from typing import Any
 
 from . import _tandem
 from ._progress import Progress, shown
-from ._scenario import positive, which
+from ._scenario import jobs_of, which
 from ._tandem import Table
 
 
@@ -78,7 +78,7 @@ class Experiment:
         """
         [seed] = which(1, seed)
         with shown(progress, self.name) as report:
-            return Reproduction(*_tandem.reproduce(self.folder, quick, seed, positive("jobs", jobs), report))
+            return Reproduction(*_tandem.reproduce(self.folder, quick, seed, jobs_of(jobs), report))
 
 
 def experiments(folder: str | os.PathLike[str] | None = None) -> list[str]:

@@ -25,6 +25,8 @@ def shown(progress: Progress, name: str) -> Iterator[Callable[[float, int], None
     """The function that shows the progress of work of that name, if anybody is to see it."""
     if callable(progress):
         yield progress
+    elif not (progress is None or isinstance(progress, bool)):
+        raise TypeError(f"`progress` is a {type(progress).__name__}; it has to be None, True, False or a function")
     elif progress or (progress is None and is_watched()):
         bar = Bar(name)
         try:

@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from . import _tandem
-from ._errors import InputError
 from ._progress import Progress, shown
-from ._scenario import which
+from ._scenario import which, whole_number
 from ._tandem import Table
 
 #: Most runs of a replay.
@@ -86,8 +85,7 @@ def replay(
         ScenarioError: A file cannot be read or used, or the run is not possible.
         InputError: Another argument is wrong.
     """
-    if not 1 <= runs <= RUNS_MAX:
-        raise InputError(f"`runs` is {runs}; allowed are 1 to {RUNS_MAX}")
+    whole_number("runs", runs, 1, RUNS_MAX)
     path = os.fspath(recording)
     with shown(progress, path) as report:
         data, text, table = _tandem.replay(

@@ -61,10 +61,12 @@ def whole(value: Any, depth: int = 0) -> Any:
 
 def which(seeds: Seeds, seed: int) -> list[int]:
     """The seeds, each of which is one."""
-    if isinstance(seeds, int) and not isinstance(seeds, bool):
-        if not 1 <= seeds <= SEEDS_MAX:
-            raise InputError(f"`seeds` is {seeds}; allowed are numbers from 1 to {SEEDS_MAX}, or a list of seeds")
+    whole_number("seed", seed, 0, SEED_MAX)
+    if isinstance(seeds, int):
+        whole_number("seeds", seeds, 1, SEEDS_MAX)
         chosen = range(seed, seed + seeds)
+    elif isinstance(seeds, (str, bytes, Mapping)) or not isinstance(seeds, Iterable):
+        raise TypeError(f"`seeds` is a {type(seeds).__name__}; it has to be a whole number, or a list of seeds")
     else:
         if seed != 1:
             raise InputError("`seed` and a list of `seeds` are both given; leave `seed` out")
@@ -72,16 +74,24 @@ def which(seeds: Seeds, seed: int) -> list[int]:
     if not 1 <= len(chosen) <= SEEDS_MAX:
         raise InputError(f"there are {len(chosen)} seeds; allowed are 1 to {SEEDS_MAX}")
     for one in chosen:
-        if not isinstance(one, int) or not 0 <= one <= SEED_MAX:
-            raise InputError(f"the seed {one!r} is not allowed; seeds are whole numbers from 0 to {SEED_MAX}")
+        whole_number("seeds", one, 0, SEED_MAX)
+    if len(set(chosen)) < len(chosen):
+        raise InputError("a seed is given twice; leave one out")
     return list(chosen)
 
 
-def positive(name: str, number: int | None) -> int | None:
-    """A number of jobs, or None for the default."""
-    if number is not None and not 1 <= number <= 1024:
-        raise InputError(f"`{name}` is {number}; allowed are numbers from 1 to 1024")
+def whole_number(name: str, number: object, least: int, most: int) -> int:
+    """A whole number within bounds."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"`{name}` has a {type(number).__name__}; it has to be a whole number")
+    if not least <= number <= most:
+        raise InputError(f"`{name}` has {number}; allowed are whole numbers from {least} to {most}")
     return number
+
+
+def jobs_of(number: int | None) -> int | None:
+    """A number of jobs, or None for the default."""
+    return None if number is None else whole_number("jobs", number, 1, 1024)
 
 
 @contextlib.contextmanager
@@ -91,7 +101,8 @@ def lines_shown(scenario: str | dict[str, Any]) -> Iterator[None]:
         yield
     except ScenarioError as error:
         if isinstance(scenario, dict) and error.line is not None:
-            excerpt = to_toml(scenario).splitlines()[error.line - 1].strip()
+            # What is missing may be so from an empty text.
+            excerpt = "".join(to_toml(scenario).splitlines()[error.line - 1 : error.line]).strip() or None
             raise ScenarioError(error.message, error.file, error.line, excerpt) from None
         raise
 
@@ -115,5 +126,5 @@ def to_toml(scenario: Mapping[str, Any] | ToDict) -> str:
 
 
 def scenarios() -> list[str]:
-    """The names of the ready scenarios: those here, in the nearest folder above, or of the package."""
+    """The names of the ready scenarios: those of the package, and those here or in the nearest folder above."""
     return _tandem.scenarios()

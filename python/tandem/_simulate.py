@@ -12,7 +12,7 @@ from typing import Any
 from . import _tandem
 from ._errors import InputError
 from ._progress import Progress, shown
-from ._scenario import Scenario, Seeds, lines_shown, plain, positive, warn, which
+from ._scenario import Scenario, Seeds, jobs_of, lines_shown, plain, warn, which
 from ._tandem import Table
 
 
@@ -131,11 +131,13 @@ def simulate(
             does not hold under `policy`.
     """
     given, chosen = plain(scenario), which(seeds, seed)
-    jobs = positive("jobs", jobs)
+    jobs = jobs_of(jobs)
     traced = None
     if trace is not None:
         if len(chosen) != 1:
             raise InputError(f"a trace is of one run, and there are {len(chosen)} seeds; give one")
+        if isinstance(trace_vms, str):
+            raise TypeError("`trace_vms` has to be a list of names, not a text")
         traced = (os.fspath(trace), trace_from, trace_to, list(trace_vms), trace_cpus)
     elif trace_from or trace_to or trace_vms or trace_cpus:
         raise InputError("a part of a trace is given, but no file; add `trace`")

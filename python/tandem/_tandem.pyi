@@ -4,6 +4,9 @@ from typing import Any, final
 
 VERSION: str
 __all__ = [
+    "Plan",
+    "Shards",
+    "Study",
     "Table",
     "VERSION",
     "_confined",
@@ -13,6 +16,7 @@ __all__ = [
     "experiment",
     "experiments",
     "machine",
+    "paired_effect",
     "published",
     "replay",
     "reproduce",
@@ -49,6 +53,70 @@ class Table:
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
+@final
+class Study:
+    """A study."""
+
+    @staticmethod
+    def read(path: str | PathLike[str]) -> Study: ...
+    @staticmethod
+    def new(path: str | PathLike[str], text: str, scenario: str | dict[str, Any]) -> Study: ...
+    @staticmethod
+    def from_texts(
+        study: tuple[str | PathLike[str], str], scenario: tuple[str | PathLike[str], str]
+    ) -> Study: ...
+    def texts(self) -> tuple[PathLike[str], str, PathLike[str], str]: ...
+    def with_points(
+        self, points: list[list[str | int | float]], seed: int | None = None, replications: int | None = None
+    ) -> Study: ...
+    @property
+    def dimensions(self) -> list[tuple[str, Any]]: ...
+    def value(self, dimension: int, number: float) -> str | int | float: ...
+    @property
+    def points(self) -> list[list[str | int | float]]: ...
+    def default_point(self) -> list[str | int | float] | None: ...
+    @property
+    def seeds(self) -> tuple[int, int]: ...
+    @property
+    def is_larger_better(self) -> bool | None: ...
+    def plan(self, jobs: int | None = None) -> Plan: ...
+    def missing(
+        self, plan: Plan, shards: Shards, batch: int | None = None
+    ) -> list[tuple[list[list[str | int | float]], list[str]]]: ...
+    def compute(
+        self, points: list[list[str | int | float]], expected: list[str]
+    ) -> tuple[str, list[str], bytes]: ...
+    def run(
+        self,
+        plan: Plan,
+        shards: Shards,
+        jobs: int | None = None,
+        batch: int | None = None,
+        progress: Callable[[float, int], None] | None = None,
+    ) -> None: ...
+    def results(self, plan: Plan, shards: Shards) -> tuple[str, str, Table]: ...
+    def values(self, plan: Plan, shards: Shards) -> list[list[float]]: ...
+    def rows(self, plan: Plan, shards: Shards) -> Table: ...
+    def to_parquet(self, plan: Plan, shards: Shards, path: str | PathLike[str]) -> None: ...
+
+@final
+class Plan:
+    """The keys of a study's points."""
+
+    def __len__(self) -> int: ...
+
+@final
+class Shards:
+    """A folder of results."""
+
+    def __new__(cls, folder: str | PathLike[str]) -> Shards: ...
+    @property
+    def strangers(self) -> list[str]: ...
+    def add(self, name: str, keys: list[str], bytes: bytes) -> None: ...
+
+def paired_effect(
+    baseline: list[float], variant: list[float]
+) -> tuple[float, tuple[float, float] | None] | None: ...
 def simulate(
     scenario: str | dict[str, Any],
     name: str | None,

@@ -251,12 +251,20 @@ def slices(path: str | os.PathLike[str]) -> list[Slice]:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Slice]]:
     """The head of a trace, and its slices."""
+    try:
+        return _read_lines(path)
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError):
+        message = "is no trace in JSON lines, or not all of one; write one with the ending .jsonl"
+        raise InputError(f"{os.fspath(path)} {message}") from None
+
+
+def _read_lines(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Slice]]:
     found: list[Slice] = []
     runs: dict[tuple[str | None, int], tuple[int, str]] = {}
     with open(path, encoding="utf-8") as lines:
         head: dict[str, Any] = json.loads(next(lines, "{}"))
         if "pcpus" not in head:
-            raise InputError(f"{os.fspath(path)} is no trace in JSON lines; write one with the ending .jsonl")
+            raise KeyError("pcpus")
         selection = head.get("selection") or {}
         begin_ns, end_ns = selection.get("from_ns") or 0, 0
         for line in lines:

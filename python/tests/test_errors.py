@@ -63,17 +63,57 @@ def test_missing_scenarios_and_policies_list_what_there_is() -> None:
 
 def test_seeds_and_jobs_have_limits(hogs: dict[str, Any]) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"seeds": 0}, "`seeds` is 0; allowed are numbers from 1 to 10000"),
+        ({"seeds": 0}, "`seeds` has 0; allowed are whole numbers from 1 to 10000"),
         ({"seeds": []}, "there are 0 seeds"),
-        ({"seeds": [-1]}, "the seed -1 is not allowed"),
+        ({"seeds": [-1]}, "`seeds` has -1"),
         ({"seeds": [2**64]}, "whole numbers from 0 to 18446744073709551615"),
-        ({"seeds": ["1"]}, "the seed '1' is not allowed"),
-        ({"seeds": 2, "seed": 2**64 - 1}, "the seed 18446744073709551616 is not allowed"),
+        ({"seeds": [2, 1, 2]}, "given twice"),
+        ({"seeds": 2, "seed": 2**64 - 1}, "`seeds` has 18446744073709551616"),
         ({"seeds": [1], "seed": 3}, "leave `seed` out"),
-        ({"jobs": 0}, "`jobs` is 0; allowed are numbers from 1 to 1024"),
+        ({"seed": -1}, "`seed` has -1"),
+        ({"jobs": 0}, "`jobs` has 0; allowed are whole numbers from 1 to 1024"),
     ]
     for arguments, words in cases:
         assert words in str(error_of(hogs, **arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"seeds": True},
+        {"seeds": 1.5},
+        {"seeds": b"ab"},
+        {"seeds": ["1"]},
+        {"seed": "1"},
+        {"jobs": "2"},
+        {"jobs": True},
+        {"progress": "yes"},
+        {"policy": 5},
+        {"trace": "t.jsonl", "trace_vms": "hogs"},
+    ],
+)
+def test_wrong_types_are_type_errors(hogs: dict[str, Any], arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        tandem.simulate(hogs, **arguments)
+
+
+def test_a_dictionary_without_what_a_scenario_needs_is_an_error() -> None:
+    assert "missing field" in str(error_of({}))
+
+
+def test_a_folder_above_cannot_replace_what_comes_with_the_package(
+    tmp_path: Path, hogs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tandem.scenarios()
+    (tmp_path / "scenarios").mkdir()
+    for name in "hackbench", "mine":
+        (tmp_path / f"scenarios/{name}.toml").write_text(tandem.to_toml(hogs))
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert tandem.scenarios() == sorted([*before, "mine"])
+    groups = [group["name"] for group in tandem.simulate("hackbench", set={"length": "5ms"})[0].data["groups"]]
+    assert groups != ["hogs", "light"]
+    assert [group["name"] for group in tandem.simulate("mine")[0].data["groups"]] == ["hogs", "light"]
 
 
 def test_comparisons_say_what_is_wrong(hogs: dict[str, Any]) -> None:
