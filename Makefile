@@ -35,7 +35,7 @@ export LIBCLANG_PATH ?= /usr/lib/llvm-19/lib
 # Warnings of rustdoc, such as broken links, are errors.
 export RUSTDOCFLAGS := -D warnings
 
-.PHONY: help build install uninstall deb wheel demo reproduce calibrate test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm arena-vm docs clean
+.PHONY: help build install uninstall deb wheel notebooks demo reproduce calibrate test check soak mutants test-deb test-vm lint deny fuzz bench bench-vm arena-vm docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
@@ -54,9 +54,13 @@ deb: build ## Build a Debian package in target/debian
 	@scripts/setup deb
 	@scripts/deb $(PROFILE)
 
-wheel: ## Build the Python package's wheel in target/wheels, and test it in a fresh environment (PROFILE=dev: for tests)
+wheel: ## Build the Python package's wheel in target/wheels, test it in a fresh environment, and execute the notebooks (PROFILE=dev: for tests)
 	@scripts/setup wheel
 	@scripts/wheel $(PROFILE)
+
+notebooks: ## Write the pages of the book's notebooks anew, with the wheel that `make wheel` has built
+	@scripts/setup wheel
+	@scripts/notebooks --write
 
 demo: ## A first look in minutes: shorter runs of every experiment, tables here, and an HTML report
 	@scripts/setup build

@@ -188,7 +188,8 @@ def distributions(
     axes.set_xlabel("us")
     axes.set_ylabel("shorter")
     axes.set_title(f"{group}: {measure} times" if measure == "response" else f"{group}: delays of wake-ups")
-    axes.legend(loc="lower right")
+    # Curves rise from the left below to the right above.
+    axes.legend(loc="upper left")
     return axes
 
 
@@ -291,7 +292,9 @@ def timeline(
     from_ns: int | None = None,
     to_ns: int | None = None,
 ) -> list[Axes]:
-    """Who had the CPUs, at both levels: of the host by groups, and below that of guests by tasks.
+    """Who had the CPUs, at both levels: of the host by VMs, and below that of guests by tasks.
+
+    Of more VMs than there are colours, those of a group have one together.
 
     A task of a guest is pale where its vCPU has no pCPU: the guest takes it to run, and it does not. A pCPU on which
     nothing happens in what is traced is not shown, and a vCPU that it runs is taken to have it; trace the whole run, and
@@ -307,7 +310,6 @@ def timeline(
         The axes of the host, and of each guest.
     """
     head, found = _read(path)
-    groups = {vm["name"]: vm["group"] for vm in head["vms"]}
     known = [vm["name"] for vm in head["vms"] if vm["has_guest_kernel"]]
     chosen = known[:1] if guests is None else list(guests)
     for name in chosen:
@@ -318,6 +320,9 @@ def timeline(
     begin = min(piece.begin_ns for piece in found) if from_ns is None else from_ns
     end = max(piece.end_ns for piece in found) if to_ns is None else to_ns
     found = [piece for piece in found if piece.begin_ns < end and piece.end_ns > begin]
+    seen = {piece.task.rsplit("/", 1)[0] for piece in found if piece.guest is None}
+    vms = [vm for vm in head["vms"] if vm["name"] in seen]
+    shown = {vm["name"]: vm["name"] if len(vms) <= len(COLOURS) else vm["group"] for vm in vms}
     panels: list[str | None] = [None, *chosen]
     lanes = [sorted({piece.cpu for piece in found if piece.guest == panel}) for panel in panels]
     heights = [max(len(lane), 1) for lane in lanes]
@@ -329,7 +334,7 @@ def timeline(
     running = {(piece.task, piece.begin_ns, piece.end_ns) for piece in found if piece.guest is None}
     for axes, panel, lane in zip(all_axes, panels, lanes, strict=True):
         own = [piece for piece in found if piece.guest == panel]
-        labels = [groups.get(piece.task.rsplit("/", 1)[0], piece.task) if panel is None else piece.task for piece in own]
+        labels = [shown.get(piece.task.rsplit("/", 1)[0], piece.task) if panel is None else piece.task for piece in own]
         names = list(dict.fromkeys(sorted(labels)))
         colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
         for piece, label in zip(own, labels, strict=True):

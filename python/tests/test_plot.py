@@ -90,6 +90,8 @@ def test_a_timeline_shows_both_levels(trace: Path, tmp_path: Path) -> None:
     host, guest = plot.timeline(trace, guests=["web-1"])
     assert {label.get_text() for label in host.get_yticklabels()} <= {f"pCPU {cpu}" for cpu in range(16)}
     assert "vCPU 0" in [label.get_text() for label in guest.get_yticklabels()]
+    legend: Any = host.get_legend()
+    assert [text.get_text() for text in legend.get_texts()][-3:] == ["web-0", "web-1", "web-2"]
     assert guest.get_title("left") == "the guest of web-1; pale without a pCPU"
     assert host.get_xlim() == guest.get_xlim()
     figure: Any = host.figure
