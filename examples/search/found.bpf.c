@@ -14,7 +14,7 @@
 /* How much of this second part counts, percent. */
 #define ORDER_PCT 49		/* 10..1000 */
 /* How far behind the others a task may wake: the credit of sleepers, us. */
-#define CREDIT_US 5000		/* 200..40000 */
+#define CREDIT_US 3900		/* 200..40000 */
 /* When what a task is owed beyond that is forgotten: 0 whenever it waits; 1 when it wakes. */
 #define FORGET 0		/* 0..1 */
 /* What the credit is for: 0 all who wake; 1 those who sleep for longer than they run. */
@@ -26,21 +26,21 @@
 /* Whom a task that wakes may stop: 0 nobody; 1 who runs where it ran; 2 the furthest ahead of some CPUs; */
 #define PREEMPT 1		/* 0..2 */
 /* of how many; */
-#define PREEMPT_AMONG 1		/* 1..16 */
+#define PREEMPT_AMONG 4		/* 1..16 */
 /* if that is ahead by this much, us, */
-#define PREEMPT_LEAD_US 860	/* 50..20000 */
+#define PREEMPT_LEAD_US 3200	/* 50..20000 */
 /* and has run for at least this long, us. */
 #define PREEMPT_AFTER_US 0	/* 0..4000 */
 /* Which idle CPU a task gets: 0 as the kernel finds one; 1 its last one first; 2 one of an idle core first. */
-#define IDLE 1			/* 0..2 */
+#define IDLE 0			/* 0..2 */
 /* One queue for: 0 all CPUs; 1 the CPUs of a node, others help when they have none. */
 #define QUEUES 1		/* 0..1 */
 /* A CPU goes on with its task until that is ahead of the first one that waits by this much, us. */
-#define KEEP_US 110		/* 0..8000 */
+#define KEEP_US 120		/* 0..8000 */
 /* Whom a CPU takes: 0 the first one; 1 one that ran here before; 2 one that ran on this node before; */
 #define WARM 0			/* 0..2 */
 /* if its key is later than that of the first one by less than this, us. */
-#define WARM_US 1200		/* 100..20000 */
+#define WARM_US 7400		/* 100..20000 */
 /* What a stretch costs at least, us. */
 #define CHARGE_MIN_US 0		/* 0..500 */
 /* What weighs: 0 the task's weight; 1 that of its process, which those of its tasks divide that can run; 2 nothing. */
