@@ -111,9 +111,9 @@ def test_a_folder_above_cannot_replace_what_comes_with_the_package(
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     assert tandem.scenarios() == sorted([*before, "mine"])
-    groups = [group["name"] for group in tandem.simulate("hackbench", set={"length": "5ms"})[0].data["groups"]]
+    groups = [group["group"] for group in tandem.simulate("hackbench", set={"length": "5ms"})[0].data["groups"]]
     assert groups != ["hogs", "light"]
-    assert [group["name"] for group in tandem.simulate("mine")[0].data["groups"]] == ["hogs", "light"]
+    assert [group["group"] for group in tandem.simulate("mine")[0].data["groups"]] == ["hogs", "light"]
 
 
 def test_comparisons_say_what_is_wrong(hogs: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ def test_what_cannot_be_replayed_is_an_error() -> None:
         (MIX, {"groups": {"*": {"mice": 1}}}, "mice"),
         (MIX, {"machine": "cray"}, "the presets are"),
         (MIX, {"by": "colour"}, "vm, process, cgroup or thread"),
-        (MIX, {"runs": 0}, "allowed are 1 to 1000"),
+        (MIX, {"runs": 0}, "whole numbers from 1 to 1000"),
     ]
     for recording, arguments, words in cases:
         with pytest.raises(tandem.InputError) as caught:

@@ -127,14 +127,21 @@ def test_what_progress_raises_ends_the_runs(endless: dict[str, Any]) -> None:
         tandem.simulate(endless, progress=progress)
 
 
+@pytest.mark.parametrize(("has_tqdm", "line"), [(False, "mine: 1.0 of 1 runs"), (True, "mine: 100%")])
 def test_progress_is_shown_if_it_is_asked_for(
-    hogs: dict[str, Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    hogs: dict[str, Any],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    has_tqdm: bool,
+    line: str,
 ) -> None:
     from tandem import _progress
 
     monkeypatch.setattr(_progress, "SHOWN_AFTER_S", 0.0)
+    if not has_tqdm:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     tandem.simulate(hogs, name="mine", progress=True)
-    assert "mine: 1.0 of 1 runs" in capfd.readouterr().err
+    assert line in capfd.readouterr().err
     tandem.simulate(hogs, progress=False)
     tandem.simulate(hogs)
     assert capfd.readouterr().err == "", "nobody looks at a file"

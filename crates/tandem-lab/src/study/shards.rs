@@ -111,7 +111,7 @@ impl Shards {
         self.files.contains_key(key)
     }
 
-    /// Adds a shard, as [`encode`] makes it. What is there already stays.
+    /// Adds a shard, as [`Shard::new`] makes it. What is there already stays.
     ///
     /// # Errors
     /// If it cannot be written.
