@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from . import _tandem
@@ -64,13 +64,13 @@ def which(seeds: Seeds, seed: int) -> list[int]:
     whole_number("seed", seed, 0, SEED_MAX)
     if isinstance(seeds, int):
         whole_number("seeds", seeds, 1, SEEDS_MAX)
-        chosen = range(seed, seed + seeds)
+        chosen: Sequence[int] = range(seed, seed + seeds)
     elif isinstance(seeds, (str, bytes, Mapping)) or not isinstance(seeds, Iterable):
         raise TypeError(f"`seeds` is a {type(seeds).__name__}; it has to be a whole number, or a list of seeds")
     else:
         if seed != 1:
             raise InputError("`seed` and a list of `seeds` are both given; leave `seed` out")
-        chosen = list(seeds)  # type: ignore[arg-type, assignment]
+        chosen = list(seeds)
     if not 1 <= len(chosen) <= SEEDS_MAX:
         raise InputError(f"there are {len(chosen)} seeds; allowed are 1 to {SEEDS_MAX}")
     for one in chosen:

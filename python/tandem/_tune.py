@@ -74,10 +74,10 @@ def tune(
     last = [best] if default is None or default == best else [best, default]
     again = study.with_points(last, first + count, held_out)
     results = computed(again, kept, executor, jobs, None, False)
-    mean = [point["mean"] for point in results.data["points"]]
-    if mean[0] is None:
+    known_again = [point["mean"] for point in results.data["points"]]
+    if known_again[0] is None:
         raise TandemError("the best point has no value of the objective on other seeds; see what `run` says of it")
-    base = None if default is None else mean[-1]
+    base = None if default is None else known_again[-1]
     effect: tuple[float, tuple[float, float] | None] | None = None
     if len(last) == 2 and base is not None:
         _, plan, shards, _ = results._source
@@ -86,7 +86,7 @@ def tune(
     return Tuned(
         best=dict(zip(names, best, strict=True)),
         searched=pick(known),
-        held_out=mean[0],
+        held_out=known_again[0],
         default=base,
         effect_pct=None if effect is None else effect[0],
         interval_pct=None if effect is None else effect[1],

@@ -20,7 +20,7 @@ import pytest
 import tandem
 from conftest import Command
 
-DIMENSIONS = {"work": tandem.Range("200us", "5ms", log=True), "hogs": [1, 2, 3]}
+DIMENSIONS: dict[str, list[str | int | float] | tandem.Range] = {"work": tandem.Range("200us", "5ms", log=True), "hogs": [1, 2, 3]}
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_dask_gives_the_same_bytes_though_a_worker_is_killed(space: tandem.Space
         Client(cluster) as client,
     ):
         first = next(iter(client.run(os.getpid).values()))
-        killed = []
+        killed: list[float] = []
 
         def kill(done: float, planned: int) -> None:
             if done >= 2 and not killed:
