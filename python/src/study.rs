@@ -225,7 +225,7 @@ impl PyStudy {
     fn rows(&self, py: Python<'_>, plan: &PyPlan, shards: &PyShards) -> PyResult<PyTable> {
         let results = self.collected(py, plan, shards)?;
         let table = py.detach(|| results.rows(&shards.lock()));
-        PyTable::new(py, table.map_err(|error| error::os(&error))?)
+        PyTable::new(py, table?)
     }
 
     /// Write these rows as a Parquet file, which appears under its name when it is complete.

@@ -107,5 +107,10 @@ impl Library {
 
 /// Whether it can be no path of a scenario file: those end in .toml, or are in a folder that is named, or are there.
 fn is_name(named: &Path) -> bool {
-    named.extension().is_none() && named.components().count() == 1 && !named.exists()
+    may_be_name(named) && !named.exists()
+}
+
+/// Whether it reads as a name, not as a path.
+pub(crate) fn may_be_name(named: &Path) -> bool {
+    named.extension().is_none() && named.components().count() == 1
 }

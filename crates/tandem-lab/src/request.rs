@@ -65,12 +65,17 @@ impl Level {
 /// # Errors
 /// A sentence: what is allowed.
 pub fn parse_scheduler(text: &str) -> Result<SchedulerName, String> {
-    let name = SchedulerName::parse(text)
-        .map_err(|expected| format!("'{text}' is no scheduler; it is {expected}"))?;
     // Paths begin here, not where the scenario lies.
     let here =
         std::env::current_dir().map_err(|error| format!("the current folder cannot be read: {error}"))?;
-    Ok(name.in_directory(&here))
+    scheduler_in(&here, text)
+}
+
+/// The name of a scheduler. The path of an object begins in this folder.
+pub(crate) fn scheduler_in(folder: &Path, text: &str) -> Result<SchedulerName, String> {
+    let name = SchedulerName::parse(text);
+    let name = name.map_err(|expected| format!("'{text}' is no scheduler; it is {expected}"))?;
+    Ok(name.in_directory(folder))
 }
 
 /// A level and the name of its scheduler: host=NAME or guest=NAME.

@@ -3,7 +3,7 @@
 //! A study goes on where it was interrupted, in parts on many machines, and with whatever other studies have left in its folder.
 
 use crate::bar::Bar;
-use crate::reproduce::{interrupt_flag, parse_jobs};
+use crate::reproduce::{interrupt_flag, make_writable, parse_jobs};
 use crate::scenario_source::library;
 use crate::sim::Format;
 use anyhow::bail;
@@ -70,7 +70,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         other => BadInput::new(other),
     })?;
     let threads = args.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
-    let cancel = interrupt_flag("what is computed is kept; run again to go on")?;
     let plan = {
         let _busy = Bar::busy(&study.title, "reading the points");
         Plan::new(&study)
@@ -78,8 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(refusal) = plan.refusal() {
         return Err(BadInput::new(refusal).into());
     }
-    let opened = |error: &dyn ToString| BadInput::new(format!("--out {}", error.to_string()));
-    let mut shards = Shards::open(&args.out).map_err(|error| opened(&error))?;
+    let mut shards = Shards::open(&args.out).map_err(|error| BadInput::new(format!("--out {error}")))?;
     for stranger in shards.strangers() {
         // Standard error may be closed.
         let _ = writeln!(io::stderr(), "tandem: note: left aside: {stranger}");
@@ -90,6 +88,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.plan {
         return print_plan(&study, &plan, &jobs, args.out.as_path());
     }
+    if missing > 0 {
+        make_writable(&args.out)
+            .map_err(|error| BadInput::new(format!("--out {}: {error}", args.out.display())))?;
+    }
+    // Until here nothing is lost by an end at once.
+    let cancel = interrupt_flag("what is computed is kept; run again to go on")?;
     let bar = Bar::new(&study.title, "points");
     bar.planned(missing);
     let outcome = run_jobs(&study, jobs, &mut shards, threads, &cancel, &|| bar.done());
@@ -101,9 +105,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         StudyError::Shards(error) => anyhow::anyhow!("{error}"),
         StudyError::Point(message) => BadInput::new(message).into(),
     })?;
-    let is_there = |key: &String| shards.has(key);
+    let there = plan.points.iter().flatten().filter(|key| shards.has(key)).count();
     if cancel.load(Ordering::Relaxed) {
-        let there = plan.points.iter().flatten().filter(|key| is_there(key)).count();
         bail!(
             "interrupted; {there} of {} points are in {}; run again to go on",
             plan.runnable(),
@@ -112,7 +115,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let mut out = out();
     if let Some(Part { number, of }) = args.shard {
-        let there = plan.points.iter().flatten().filter(|key| is_there(key)).count();
         writeln!(
             out,
             "shard {}/{of}: computed {missing} points; of all {}, {there} are here",

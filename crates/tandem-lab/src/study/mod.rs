@@ -33,12 +33,11 @@ pub use run::{StudyError, run};
 pub use shards::{Shard, Shards, ShardsError};
 pub use task::{Done, compute};
 
-use crate::library::{Library, LibraryError};
-use crate::request::Level;
+use crate::library::{Library, LibraryError, may_be_name};
+use crate::request::{Level, scheduler_in};
 use crate::results::Key;
 use crate::scenario::policy::PolicyTable;
 use crate::scenario::policy::former;
-use crate::scenario::policy::scheduler::SchedulerName;
 use crate::scenario::{Parameters, ScenarioSource};
 use crate::schema;
 use std::collections::BTreeMap;
@@ -86,8 +85,7 @@ impl Study {
         let source = SourceFile::read(path)?;
         let file = parse(&source)?;
         let named = Path::new(file.scenario.as_str());
-        let is_name = named.extension().is_none() && named.components().count() == 1;
-        let scenario = match is_name {
+        let scenario = match may_be_name(named) {
             true => library.scenario(named),
             false => ScenarioSource::read(&source.sibling(&file.scenario)).map_err(LibraryError::from),
         };
@@ -262,9 +260,7 @@ fn is_level(name: &str, scenario: &ScenarioSource) -> bool {
 
 /// The scheduler that a value of such a dimension names. The path of an object begins in the folder.
 fn level(name: &str, value: &Key, folder: &Path) -> Result<Level, String> {
-    let scheduler = SchedulerName::parse(&value.to_string());
-    let scheduler = scheduler.map_err(|expected| format!("'{value}' is no scheduler; it is {expected}"))?;
-    let scheduler = scheduler.in_directory(folder);
+    let scheduler = scheduler_in(folder, &value.to_string())?;
     match name {
         "host" => Ok(Level::Host(scheduler.into())),
         _ => Ok(Level::Guest(scheduler.try_into()?)),

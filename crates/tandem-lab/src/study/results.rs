@@ -4,7 +4,7 @@ use super::shards::{Shards, ShardsError};
 use super::{Done, Objective, PROGRAM, Plan, Point, Replications, Study};
 use crate::results::{Decimal, Key};
 use crate::statistics::{Effect, mean_interval, paired_effect};
-use crate::tables;
+use crate::tables::{self, RunTable};
 use serde::Serialize;
 use serde::ser::Serializer;
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ impl<'a> Results<'a> {
     /// # Errors
     /// If a file cannot be read any more.
     pub fn collect(study: &'a Study, plan: &'a Plan, shards: &Shards) -> Result<Self, ShardsError> {
-        let mut reader = shards.reader();
+        let mut reader = shards.reader(&study.scenario_name);
         let (objective, first_stage) = (study.objective.as_ref(), study.replications.min);
         let mut point = |key: &Result<String, String>| match key {
             Err(reason) => Ok(PointResult::without(Standing::Refused(reason.clone()))),
@@ -130,7 +130,7 @@ impl<'a> Results<'a> {
     }
 
     /// How many points stand so.
-    pub fn count(&self, word: &str) -> usize {
+    fn count(&self, word: &str) -> usize {
         self.points.iter().filter(|point| point.standing.word() == word).count()
     }
 
@@ -143,13 +143,13 @@ impl<'a> Results<'a> {
     pub fn ranking(&self) -> Vec<usize> {
         let is_larger_better =
             self.study.objective.as_ref().is_some_and(|objective| objective.is_larger_better);
-        let cost = |at: usize| {
-            let mean = self.points[at].mean?;
-            Some(if is_larger_better { -mean } else { mean })
+        let cost = |(at, point): (usize, &PointResult)| {
+            let mean = point.mean?;
+            Some((if is_larger_better { -mean } else { mean }, at))
         };
-        let mut ranking: Vec<usize> = (0..self.points.len()).filter(|&at| cost(at).is_some()).collect();
-        ranking.sort_by(|&one, &other| cost(one).partial_cmp(&cost(other)).unwrap_or(one.cmp(&other)));
-        ranking
+        let mut ranking: Vec<(f64, usize)> = self.points.iter().enumerate().filter_map(cost).collect();
+        ranking.sort_by(|one, other| one.0.total_cmp(&other.0));
+        ranking.into_iter().map(|(_, at)| at).collect()
     }
 
     /// A point against another one, by the seeds that both have.
@@ -184,8 +184,8 @@ impl<'a> Results<'a> {
         Some(self.points.iter().filter(is_precise).count())
     }
 
-    /// A row for each point: its `point`, the key that rows of runs have; the dimensions; how it `stands`, `runs`, the objective's `mean` with the ends of its 95%
-    /// confidence interval, and what is wrong.
+    /// A row for each point: its `point`, the key that rows of runs have; the dimensions; how it `stands`, `runs`, the objective's
+    /// `mean` with the ends of its 95% confidence interval, and what is wrong.
     pub fn table(&self) -> Table {
         let texts = |of: &dyn Fn(usize) -> Option<String>| {
             let texts: Vec<Option<String>> = (0..self.points.len()).map(of).collect();
@@ -218,15 +218,8 @@ impl<'a> Results<'a> {
     /// # Errors
     /// If a shard cannot be read any more, or the writer fails.
     pub fn write_parquet(&self, shards: &Shards, out: impl Write) -> io::Result<()> {
-        let mut reader = shards.reader();
         let mut file = TableFile::new(out)?;
-        file.push(&rows_of(self.study, &Point::new(), &[]))?;
-        for (point, key) in self.study.points().iter().zip(&self.plan.points) {
-            let Ok(key) = key else { continue };
-            if let Some(done) = reader.read(key).map_err(io::Error::other)? {
-                file.push(&rows_of(self.study, point, std::slice::from_ref(done)))?;
-            }
-        }
+        self.each_table(shards, |table| file.push(table))?;
         file.finish(&[]).map(drop)
     }
 
@@ -234,27 +227,35 @@ impl<'a> Results<'a> {
     ///
     /// # Errors
     /// If a shard cannot be read any more.
-    pub fn rows(&self, shards: &Shards) -> Result<Table, ShardsError> {
-        let mut reader = shards.reader();
-        let mut table = rows_of(self.study, &Point::new(), &[]);
+    pub fn rows(&self, shards: &Shards) -> io::Result<Table> {
+        let mut rows: Option<Table> = None;
+        self.each_table(shards, |table| {
+            match &mut rows {
+                Some(rows) => rows.append(table),
+                None => rows = Some(table.clone()),
+            }
+            Ok(())
+        })?;
+        Ok(rows.unwrap_or_default())
+    }
+
+    /// Shows the rows of each point, in order; first a table without rows, which has the columns.
+    fn each_table(&self, shards: &Shards, mut show: impl FnMut(&Table) -> io::Result<()>) -> io::Result<()> {
+        let mut reader = shards.reader(&self.study.scenario_name);
+        show(&rows_of(self.study, &Point::new(), &[]))?;
         for (point, key) in self.study.points().iter().zip(&self.plan.points) {
             let Ok(key) = key else { continue };
-            if let Some(done) = reader.read(key)? {
-                table.append(&rows_of(self.study, point, std::slice::from_ref(done)));
+            if let Some(done) = reader.read(key).map_err(io::Error::other)? {
+                show(&rows_of(self.study, point, &done.runs))?;
             }
         }
-        Ok(table)
+        Ok(())
     }
 }
 
 /// The rows of a point's runs.
-fn rows_of(study: &Study, point: &Point, done: &[Done]) -> Table {
-    let runs: Vec<_> = done.iter().flat_map(|done| done.runs.clone()).collect();
-    let named = runs.into_iter().map(|mut run| {
-        run.scenario.clone_from(&study.scenario_name);
-        run
-    });
-    let runs = tables::of_runs(&named.collect::<Vec<_>>());
+fn rows_of(study: &Study, point: &Point, runs: &[RunTable]) -> Table {
+    let runs = tables::of_runs(runs);
     let same: Vec<&Point> = vec![point; runs.rows()];
     let columns = dimension_columns(study, &same).map(|(name, values)| Column { name, values });
     Table::new(columns.chain(runs.columns().iter().cloned()).collect())
@@ -274,16 +275,24 @@ fn dimension_columns<'a>(
                 Values::Texts(texts.iter().map(|text| Some(text.as_str())).collect())
             }
         };
-        // A dimension may be called as a column is.
-        let is_taken = TAKEN.contains(&name.as_str());
-        (if is_taken { format!("{name}_set") } else { name.clone() }, values)
+        (column_name(study, name), values)
     })
 }
 
+/// What the column of a dimension is called, which may have the name of another column.
+fn column_name(study: &Study, dimension: &str) -> String {
+    let is_other = |name: &str| study.dimensions().iter().any(|(other, _)| other == name);
+    let mut name = dimension.to_owned();
+    while TAKEN.contains(&name.as_str()) || (name != dimension && is_other(&name)) {
+        name += "_set";
+    }
+    name
+}
+
 /// Columns that tables have beside the dimensions.
-const TAKEN: [&str; 14] = [
+const TAKEN: [&str; 15] = [
     "scenario", "machine", "policy", "seed", "group", "measure", "unit", "value", "point", "stands", "runs",
-    "mean", "low", "high",
+    "mean", "low", "high", "problem",
 ];
 
 fn number(key: &Key) -> Option<f64> {

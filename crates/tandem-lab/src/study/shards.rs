@@ -1,15 +1,15 @@
 //! A folder of results: Parquet files, each with some points of any studies.
 //!
 //! A file is named by a hash over its bytes, which tells whether it is whole. Its rows are the measures of its points' runs, so that other
-//! programs read the folder as one table; its footer says which points it has, so that the rows need not be read to know that.
+//! programs read the folder as one table; its footer says which points it has.
 
 use super::{Done, PROGRAM};
 use crate::compare::Measurement;
 use crate::tables::RunTable;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, BufReader, Write};
+use std::fs;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use tandem_file::named_file::read_bytes;
 use tandem_file::new_file::NewFile;
@@ -67,16 +67,19 @@ impl ShardsError {
 }
 
 impl Shards {
-    /// Opens a folder, which it makes if there is none, and finds out what it has.
+    /// Finds out what a folder has. One that does not exist yet has nothing.
     ///
     /// # Errors
-    /// If it cannot be made or read.
+    /// If it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, ShardsError> {
         let wrong = |error: io::Error| ShardsError::new(folder, error);
-        fs::create_dir_all(folder).map_err(wrong)?;
         let mut shards = Self { folder: folder.into(), files: HashMap::new(), strangers: Vec::new() };
         let mut paths = Vec::new();
-        for entry in fs::read_dir(folder).map_err(wrong)? {
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(shards),
+            entries => entries.map_err(wrong)?,
+        };
+        for entry in entries {
             let path = entry.map_err(wrong)?.path();
             if path.extension().is_some_and(|extension| extension == EXTENSION) {
                 paths.push(path);
@@ -85,8 +88,8 @@ impl Shards {
         // Of two files with a point the same one is read each time.
         paths.sort();
         for path in paths {
-            match about(&path) {
-                Ok(about) => shards.know(&path, about.points.into_iter().map(|point| point.key)),
+            match read(&path) {
+                Ok((about, _)) => shards.know(&path, about.points.into_iter().map(|point| point.key)),
                 Err(message) => {
                     shards.strangers.push(one_line(&format!("{}: {message}", path.display())));
                 }
@@ -125,34 +128,31 @@ impl Shards {
     ///
     /// # Errors
     /// If the file cannot be read any more.
-    fn read(&self, path: &Path) -> Result<HashMap<String, Done>, ShardsError> {
+    fn read(&self, path: &Path, scenario: &str) -> Result<HashMap<String, Done>, ShardsError> {
         let wrong = |error: String| {
             ShardsError::new(path, format!("{error}; remove the file to have its points computed again"))
         };
-        let about = about(path).map_err(wrong)?;
-        let bytes = read_bytes(path, FILE_MAX).map_err(|error| wrong(error.to_string()))?;
-        if path.file_stem().is_none_or(|name| name != name_of(&bytes).as_str()) {
-            return Err(wrong("is damaged, or was renamed".into()));
-        }
+        let (about, bytes) = read(path).map_err(wrong)?;
         let table = Table::read_parquet(&bytes, &rows(&[])).map_err(|error| wrong(error.to_string()))?;
         let mut points: HashMap<String, Done> = HashMap::new();
         for AboutPoint { key, failure, warning } in about.points {
             points.insert(key.clone(), Done { key, runs: Vec::new(), failure, warning });
         }
-        collect(&table, &mut points)
+        collect(&table, scenario, &mut points)
             .ok_or_else(|| wrong("has rows without their point, seed or value".into()))?;
         Ok(points)
     }
 
-    /// A reader of the points' results.
-    pub fn reader(&self) -> Reader<'_> {
-        Reader { shards: self, path: PathBuf::new(), points: HashMap::new() }
+    /// A reader of the points' results, which call the scenario so.
+    pub(super) fn reader<'a>(&'a self, scenario: &'a str) -> Reader<'a> {
+        Reader { shards: self, scenario, path: PathBuf::new(), points: HashMap::new() }
     }
 }
 
 /// Reads results, of which those of the last file are kept: points that are next to each other are in one file.
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     shards: &'a Shards,
+    scenario: &'a str,
     path: PathBuf,
     points: HashMap<String, Done>,
 }
@@ -165,7 +165,7 @@ impl Reader<'_> {
     pub fn read(&mut self, key: &str) -> Result<Option<&Done>, ShardsError> {
         let Some(path) = self.shards.files.get(key) else { return Ok(None) };
         if *path != self.path {
-            self.points = self.shards.read(path)?;
+            self.points = self.shards.read(path, self.scenario)?;
             self.path.clone_from(path);
         }
         Ok(self.points.get(key))
@@ -208,6 +208,7 @@ impl Shard {
     pub fn write(&self, folder: &Path) -> Result<PathBuf, ShardsError> {
         let path = folder.join(&self.name).with_extension(EXTENSION);
         let write = || {
+            fs::create_dir_all(folder)?;
             let mut file = NewFile::create(&path)?;
             file.write_all(&self.bytes)?;
             file.complete()
@@ -222,15 +223,15 @@ fn name_of(bytes: &[u8]) -> String {
     format!("{:032x}", XxHash3_128::oneshot(bytes))
 }
 
-/// What a file knows beside its rows, or what is wrong with it.
-fn about(path: &Path) -> Result<About, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    if !file.metadata().is_ok_and(|about| about.is_file()) {
-        return Err("is no file".into());
+/// What a file knows beside its rows, with its bytes; or what is wrong with it.
+fn read(path: &Path) -> Result<(About, Vec<u8>), String> {
+    let bytes = read_bytes(path, FILE_MAX).map_err(|error| error.to_string())?;
+    if path.file_stem().is_none_or(|name| name != name_of(&bytes).as_str()) {
+        return Err("is damaged, was renamed, or is no shard of a study".into());
     }
-    let text = text_of(BufReader::new(file), ABOUT_KEY).map_err(|error| error.to_string())?;
-    let text = text.ok_or("is no shard of a study")?;
-    serde_json::from_slice(&text).map_err(|error| format!("is no shard of a study: {error}"))
+    let text = text_of(&bytes, ABOUT_KEY).map_err(|error| error.to_string())?;
+    let about = serde_json::from_slice(text.ok_or("is no shard of a study")?);
+    Ok((about.map_err(|error| format!("is no shard of a study: {error}"))?, bytes))
 }
 
 /// The rows of a file.
@@ -269,7 +270,7 @@ fn rows(points: &[Done]) -> Table {
 }
 
 /// Gives the points the runs that the rows are of. `None` if a row has not all that it needs.
-fn collect(table: &Table, points: &mut HashMap<String, Done>) -> Option<()> {
+fn collect(table: &Table, scenario: &str, points: &mut HashMap<String, Done>) -> Option<()> {
     let texts = |name: &str| match &table.columns().iter().find(|column| column.name == name)?.values {
         Values::Texts(words) => Some(words.iter()),
         Values::Counts(_) | Values::Numbers(_) => None,
@@ -296,7 +297,7 @@ fn collect(table: &Table, points: &mut HashMap<String, Done>) -> Option<()> {
         let (group, measure, unit) = (group.next()?, measure.next()??, unit.next()??);
         if done.runs.last().is_none_or(|run| run.seed != seed) {
             done.runs.push(RunTable {
-                scenario: String::new(),
+                scenario: scenario.to_owned(),
                 machine: machine.to_owned(),
                 policy: policy.to_owned(),
                 seed,

@@ -7,14 +7,12 @@ use super::table::{Column, Table, Values};
 use super::{ColumnKind, Frame};
 use crate::bytes::Bytes;
 use crate::error::TraceError;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 
 /// Rows of a group. Larger ones compress hardly better.
 const GROUP: usize = 1 << 18;
 /// Bytes of the largest dictionary that is read, and of the values of the largest group, with their presence.
 const PAGE_MAX: usize = 64 << 20;
-/// Bytes of the largest footer that is read by itself.
-const FOOTER_MAX: u64 = 64 << 20;
 
 /// A file of tables with the same columns, one below the other, complete after [`TableFile::finish`].
 pub struct TableFile<W> {
@@ -140,26 +138,12 @@ impl Table {
     }
 }
 
-/// The text under a key of a Parquet file's footer, of which no more than the end is read. `None` if it has none.
+/// The text under a key of a Parquet file's footer. `None` if it has none.
 ///
 /// # Errors
-/// If reading fails, or it is no Parquet file.
-pub fn text_of(mut file: impl Read + Seek, key: &str) -> io::Result<Option<Vec<u8>>> {
-    let wrong = |error: TraceError| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
-    let short = || wrong(TraceError::Unknown);
-    let length = file.seek(SeekFrom::End(0))?;
-    let start = length.checked_sub(8).ok_or_else(short)?;
-    file.seek(SeekFrom::Start(start))?;
-    let mut end = [0; 8];
-    file.read_exact(&mut end)?;
-    let footer = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
-    let start = start.checked_sub(footer).filter(|_| footer <= FOOTER_MAX).ok_or_else(short)?;
-    // As if it were all that the file has.
-    let mut bytes = b"PAR1".to_vec();
-    file.seek(SeekFrom::Start(start))?;
-    file.take(footer + 8).read_to_end(&mut bytes)?;
-    let footer = Footer::read(footer_bytes(&bytes).map_err(wrong)?, usize::MAX).map_err(wrong)?;
-    Ok(footer.text(key).map(<[u8]>::to_vec))
+/// If it is no Parquet file.
+pub fn text_of<'a>(bytes: &'a [u8], key: &str) -> Result<Option<&'a [u8]>, TraceError> {
+    Ok(Footer::read(footer_bytes(bytes)?, GROUP)?.text(key))
 }
 
 impl Values {
@@ -241,7 +225,6 @@ fn packed_run<'a>(bytes: &mut Bytes<'a>, bits: u8, count: usize) -> Option<&'a [
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::io::Cursor;
 
     fn tables() -> impl Strategy<Value = Table> {
         let text = prop_oneof![Just(None), prop_oneof!["[a-c]", ".*"].prop_map(Some)];
@@ -281,7 +264,7 @@ mod tests {
             let mut both = one;
             both.append(&other);
             prop_assert_eq!(read, both);
-            prop_assert_eq!(text_of(Cursor::new(&bytes), "about").unwrap(), Some(b"it".to_vec()));
+            prop_assert_eq!(text_of(&bytes, "about").unwrap(), Some(&b"it"[..]));
         }
 
         #[test]
@@ -297,7 +280,7 @@ mod tests {
             }
             bytes.truncate(cut.map_or(bytes.len(), |cut| cut.index(bytes.len())));
             drop(Table::read_parquet(&bytes, &one));
-            drop(text_of(Cursor::new(&bytes), "about"));
+            drop(text_of(&bytes, "about"));
         }
     }
 
