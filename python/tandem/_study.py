@@ -381,10 +381,11 @@ def as_executor(executor: Any) -> Executor:
 def through(
     executor: Executor, texts: Texts, jobs: Sequence[tuple[list[list[Value]], list[str]]]
 ) -> Iterator[Shard]:
-    """The shards of jobs, in the order in which they come."""
+    """The shards of jobs, in the order in which they come. After a failure, those of the jobs that are done or go on come first."""
     ended: queue.SimpleQueue[Future[Shard]] = queue.SimpleQueue()
     waiting: set[Future[Shard]] = set()
     left = iter(jobs)
+    failure: BaseException | None = None
 
     def submit(some: Iterable[tuple[list[list[Value]], list[str]]]) -> None:
         for points, keys in some:
@@ -393,26 +394,30 @@ def through(
             future.add_done_callback(ended.put)
 
     try:
-        submit(islice(left, WINDOW))
-        while waiting:
-            future = ended.get()
-            waiting.discard(future)
-            yield result_of(future)
-            submit(islice(left, 1))
+        more = WINDOW
+        while True:
+            try:
+                submit(islice(left, more) if failure is None else ())
+                more = 1
+                if not waiting:
+                    break
+                future = ended.get()
+                waiting.discard(future)
+                shard = future.result()
+            except (Exception, CancelledError) as error:
+                failure = failure or error
+                for future in waiting:
+                    future.cancel()
+            else:
+                yield shard
     finally:
         for future in waiting:
             future.cancel()
-
-
-def result_of(future: Future[Shard]) -> Shard:
-    """What a job gave."""
-    try:
-        return future.result()
-    except TandemError:
-        raise
-    except (Exception, CancelledError) as error:
-        name = type(error).__name__
-        raise TandemError(f"the executor failed ({name}: {error}); what was computed is kept: call again") from error
+    if isinstance(failure, TandemError):
+        raise failure
+    if failure is not None:
+        name = type(failure).__name__
+        raise TandemError(f"the executor failed ({name}: {failure}); what was computed is kept: call again") from failure
 
 
 def compute(texts: Texts, points: list[list[Value]], keys: list[str]) -> Shard:
@@ -469,7 +474,10 @@ def toml_of(value: Any) -> str:
         return "[" + ", ".join(map(toml_of, value)) + "]"
     if isinstance(value, (str, int, float)):
         try:
-            return json.dumps(value, ensure_ascii=True, allow_nan=False)
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")
+            # Half of a character is none.
+            text.encode()
+            return text
         except ValueError:
             pass
     raise InputError(f"{value!r} is no value of a study; allowed are texts and finite numbers")

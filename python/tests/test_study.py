@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -183,25 +184,37 @@ def test_a_study_goes_on_where_it_was_interrupted(study: tandem.Study, tmp_path:
 
 
 class Breaks(Executor):
-    """Does one job, and then is as a pool of processes that has lost one."""
+    """Is as a pool of processes that loses one: with the jobs of these numbers, or as it is given one."""
 
-    def __init__(self) -> None:
+    def __init__(self, lost: set[int], refused: int | None) -> None:
         self.jobs = 0
+        self.lost = lost
+        self.refused = refused
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self.jobs += 1
-        if self.jobs == 1:
-            future.set_result(fn(*args))
+        broken = BrokenProcessPool("a process ended abruptly")
+        if self.jobs == self.refused:
+            raise broken
+        if self.jobs in self.lost:
+            future.set_exception(broken)
         else:
-            future.set_exception(BrokenProcessPool("a process ended abruptly"))
+            future.set_result(fn(*args))
         return future
 
 
-def test_a_broken_executor_keeps_what_was_computed(study: tandem.Study, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lost", "refused", "kept"),
+    [({2, 3, 4}, None, 9), ({1}, None, 11), (set(), 4, 3), (set(), 1, 0), (set(range(2, 13)), None, 1)],
+)
+def test_a_broken_executor_keeps_what_was_computed(
+    study: tandem.Study, tmp_path: Path, lost: set[int], refused: int | None, kept: int
+) -> None:
     with pytest.raises(tandem.TandemError, match="what was computed is kept: call again"):
-        study.run(tmp_path, executor=Breaks(), batch=1)
-    assert len(list(tmp_path.iterdir())) == 1
+        study.run(tmp_path / "kept", executor=Breaks(lost, refused), batch=1)
+    assert len(list(tmp_path.glob("kept/*"))) == kept
+    tmp_path = tmp_path / "kept"
     assert study.run(tmp_path).json == study.run(jobs=1).json
 
 
@@ -234,6 +247,23 @@ def test_a_worker_with_other_files_is_found_out(study: tandem.Study) -> None:
     other = (*texts[:3], texts[3].replace("1x2x1", "1x4x1"))
     with pytest.raises(tandem.InputError, match="is another one here"):
         compute(other, [["1 ms", 1]], ["0" * 32])
+
+
+def test_any_text_is_a_title(space: tandem.Space) -> None:
+    title = 'a "quoted" \\ one: \u00e9 \U0001f40c'
+    assert json.loads(tandem.Study(space, title=title).run().json)["title"] == title
+    with pytest.raises(tandem.InputError, match="no value of a study"):
+        tandem.Study(space, title="\ud800")
+    with pytest.raises(tandem.ScenarioError, match="control character"):
+        tandem.Study(space, title="\x7f")
+
+
+def test_columns_have_names_of_their_own(scenario: dict[str, Any]) -> None:
+    scenario["parameters"] |= {"seed": 1, "seed_set": 1, "problem": 1}
+    space = tandem.Space(scenario, {"seed": [1], "seed_set": [2], "problem": [3]})
+    results = tandem.Study(space, replications=1).run()
+    names = results.rows.column_names
+    assert len(set(names)) == len(names) and names[:3] == ["seed_set_set", "seed_set", "problem_set"]
 
 
 def test_a_study_is_pickled(study: tandem.Study) -> None:
