@@ -42,13 +42,8 @@ pub fn evaluate(
     seed: u64,
     own: (PathBuf, PathBuf),
 ) -> PyResult<(String, String)> {
-    let all = |names: &[&str]| names.join(", ");
-    let suite = Suite::named(suite).ok_or_else(|| {
-        input(py, format!("there is no suite `{suite}`; there are {}", all(&Suite::ALL.map(Suite::name))))
-    })?;
-    let split = Split::named(split).ok_or_else(|| {
-        input(py, format!("there is no split `{split}`; there are {}", all(&Split::ALL.map(Split::name))))
-    })?;
+    let suite = Suite::named(suite).map_err(|message| input(py, message))?;
+    let split = Split::named(split).map_err(|message| input(py, message))?;
     let (command, file) = own;
     let start = ["-I", "-S", "-c", CONFINED].map(OsString::from);
     let arguments = start.into_iter().chain([file.clone().into_os_string()]).collect();

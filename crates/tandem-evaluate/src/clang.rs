@@ -1,4 +1,4 @@
-//! The user's clang: which one it is, and what it is told.
+//! The user's clang: which one it is, and its options.
 
 use crate::Error;
 use crate::headers::{FOLDER, Headers};
@@ -97,7 +97,7 @@ impl Clang {
         &self.folders
     }
 
-    /// All that it is told before the name of the source; the object goes to standard output.
+    /// Its options; the name of the source follows. The object goes to standard output.
     pub fn options(&self, headers: &Headers, folders: &[PathBuf], macros: &[String]) -> Vec<OsString> {
         let mut options: Vec<OsString> = Vec::new();
         let mut add = |texts: &[&str]| options.extend(texts.iter().map(OsString::from));

@@ -40,7 +40,7 @@ const HEADERS: &str = "/memfd:tandem";
 /// The exit status of a process that failed by a fault of its own.
 const BUG: i32 = 70;
 
-/// What a simulation is told, in the last argument.
+/// What to simulate: the last argument.
 #[derive(Serialize, Deserialize)]
 struct Simulation {
     name: String,

@@ -3,8 +3,8 @@
 //! Problem: a compiler reads files, and whatever is unpacked to a file system is left behind when the command is
 //! killed.
 //!
-//! Approach: each header is an unnamed file in memory, which the child inherits, and clang is told by an overlay
-//! of the file system (`-ivfsoverlay`) under which path each is to be found. The paths do not depend on the run,
+//! Approach: each header is an unnamed file in memory, which the child inherits, and an overlay of the file system
+//! (`-ivfsoverlay`) gives clang the path of each. The paths do not depend on the run,
 //! so objects do not either.
 //!
 //! Limits: the paths exist for that clang alone; in its messages they stand beside the line that is quoted.

@@ -95,7 +95,7 @@ fn is_name(name: &str, own: &Own) -> bool {
     matches!(parts.as_deref(), Some([program, len, s, ns, suite, split, seed])
         if *program == own.name
             && [len, s, ns].into_iter().all(|part| is_hex(part))
-            && Suite::named(suite).is_some()
-            && Split::named(split).is_some()
+            && Suite::named(suite).is_ok()
+            && Split::named(split).is_ok()
             && seed.parse::<u64>().is_ok())
 }

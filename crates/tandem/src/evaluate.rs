@@ -36,10 +36,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// What to judge it by: hosts with some 20 VMs, guests, or tasks of machines without VMs
-    #[arg(long, value_name = "NAME", value_parser = parse_suite)]
+    #[arg(long, value_name = "NAME", value_parser = Suite::named)]
     suite: Suite,
     /// Which cases of the suite: train, validation or test
-    #[arg(long, value_name = "NAME", default_value = "train", value_parser = parse_split)]
+    #[arg(long, value_name = "NAME", default_value = "train", value_parser = Split::named)]
     split: Split,
     /// The seed that the cases are drawn from; candidates compare under one seed
     #[arg(long, value_name = "NUMBER", default_value_t = 1, allow_negative_numbers = true, value_parser = parse_seed)]
@@ -63,20 +63,6 @@ enum Format {
     Table,
     /// One JSON object
     Json,
-}
-
-fn parse_suite(text: &str) -> Result<Suite, String> {
-    Suite::named(text).ok_or_else(|| {
-        let names = Suite::ALL.map(Suite::name).join(", ");
-        format!("there is no suite '{}'; there are {names}", one_line(text))
-    })
-}
-
-fn parse_split(text: &str) -> Result<Split, String> {
-    Split::named(text).ok_or_else(|| {
-        let names = Split::ALL.map(Split::name).join(", ");
-        format!("there is no split '{}'; there are {names}", one_line(text))
-    })
 }
 
 /// Judges the candidate.

@@ -10,6 +10,7 @@ use crate::check::generate::Dice;
 use crate::scenario::ScenarioSource;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use tandem_file::shown::one_line;
 use tandem_sim::scenario::{PolicySettings, Scenario};
 
 /// A suite.
@@ -38,8 +39,11 @@ impl Suite {
     }
 
     /// The suite of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|suite| suite.name() == name)
+    ///
+    /// # Errors
+    /// A sentence: which there are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        of_name("suite", &Self::ALL.map(|suite| (suite.name(), suite)), name)
     }
 
     /// The cases of a split, always the same for the same seed.
@@ -105,9 +109,20 @@ impl Split {
     }
 
     /// The split of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|split| split.name() == name)
+    ///
+    /// # Errors
+    /// A sentence: which there are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        of_name("split", &Self::ALL.map(|split| (split.name(), split)), name)
     }
+}
+
+/// The one of that name.
+fn of_name<T: Copy>(what: &str, all: &[(&str, T)], name: &str) -> Result<T, String> {
+    all.iter().find(|(known, _)| *known == name).map(|&(_, one)| one).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(known, _)| *known).collect();
+        format!("there is no {what} `{}`; there are {}", one_line(name), names.join(", "))
+    })
 }
 
 /// What a case is for.
