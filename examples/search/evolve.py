@@ -7,11 +7,13 @@ random numbers decide follows from the seed, and the answers of `tandem evaluate
 it was interrupted, and the same search gives the same schedulers.
 
     ./evolve.py --generations 20
+    ./evolve.py --print > found.bpf.c
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import re
@@ -22,6 +24,8 @@ from pathlib import Path
 from evaluations import Candidate, Evaluations
 
 FOLDER = Path(__file__).parent
+#: The genes of what was found.
+FOUND = FOLDER / "found.json"
 TEMPLATE = (FOLDER / "template.bpf.c").read_text()
 POPULATION = 12
 #: How many of all that were tried the validation decides between: many, as training does not see all rules that may break.
@@ -125,7 +129,11 @@ def main() -> None:
     options.add_argument("--generations", type=int, default=20, help="how many, after the first one")
     options.add_argument("--store", type=Path, default=FOLDER / "evolution.jsonl", help="answers of the evaluator")
     options.add_argument("--jobs", type=int, help="evaluations at the same time; as many as CPUs if not given")
+    options.add_argument("--print", action="store_true", help="print the source of what was found, and do not search")
     given = options.parse_args()
+    if given.print:
+        print(source(json.loads(FOUND.read_text())), end="")
+        return
     evaluations = Evaluations(given.store, jobs=given.jobs)
     tried: list[tuple[float, Genes]] = []
     for number, generation in enumerate(evolve(evaluations, given.seed, given.generations)):
@@ -137,8 +145,8 @@ def main() -> None:
     scores = evaluations.scores([candidate(genes) for genes in finalists], "validation")
     best, genes = max(zip(scores, finalists, strict=True), key=lambda one: one[0])
     print(f"validation: {sum(score > 0 for score in scores)} of {len(scores)} break no rule")
-    (FOLDER / "found.bpf.c").write_text(source(genes))
-    print(f"found.bpf.c: {best:.4f}")
+    FOUND.write_text(json.dumps(genes, indent=2) + "\n")
+    print(f"{FOUND.name}: {best:.4f}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The end of the searches: what they found, beside what they began with, in cases that neither has seen.
 
-found.bpf.c and found.toml are looked at in the test split, once; then what each gene of found.bpf.c is good for, by the validation: the
+found.json and found.toml are looked at in the test split, once; then what each gene of found.json is good for, by the validation: the
 found scheduler with one gene as it was.
 """
 
@@ -19,12 +19,7 @@ FOLDER = Path(__file__).parent
 SEED, GENERATIONS = 1, 20
 
 
-def genes_of(source: str) -> evolve.Genes:
-    """The genes that a source was written with."""
-    return {name: int(value) for name, value, *_ in evolve.GENE.findall(source)}
-
-
-FOUND = genes_of((FOLDER / "found.bpf.c").read_text())
+FOUND: evolve.Genes = json.loads(evolve.FOUND.read_text())
 CANDIDATES = {
     "template": evolve.candidate(evolve.DEFAULTS),
     "found template": evolve.candidate(FOUND),
